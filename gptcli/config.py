@@ -1,0 +1,377 @@
+"""The one config tree, the presets, and the rule of precedence.
+
+A run is described by one frozen `RunConfig`. It is put together by `build_config` from four layers, each stronger than
+the one before: defaults < preset < config file < flags and `--set`. Fields that are None after that are open: training
+fills them once from the data and the machine, and the run folder stores the complete result (`gptcli.toml`).
+
+Nothing here imports torch, so that `gptcli --help` stays quick.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import tomlkit
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from gptcli.errors import ConfigError
+
+Values = dict[str, Any]
+"""Config values as nested plain dictionaries: {"optim": {"lr": 0.001}}."""
+
+S = TypeVar("S", bound=BaseModel)
+Schedule = Literal["cosine", "linear", "wsd", "constant"]
+DtypeName = Literal["float32", "bfloat16", "float16"]
+Compile = Literal["auto", "on", "off"]
+
+
+def parse_duration(value: object) -> object:
+    """Seconds from a number or from text such as `90s`, `30m`, `1.5h` or `2d`."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+    if isinstance(value, str):
+        text = value.strip().lower()
+        factor = units.get(text[-1:])
+        try:
+            return float(text[:-1]) * factor if factor else float(text)
+        except ValueError:
+            raise ValueError("a duration is a number with s, m, h or d, such as 90s, 30m or 1.5h") from None
+    return value
+
+
+def _finite(value: float) -> float:
+    if value != value or value in (float("inf"), float("-inf")):
+        raise ValueError("must be a finite number")
+    return value
+
+
+Finite = Annotated[float, AfterValidator(_finite)]
+Positive = Annotated[Finite, Field(gt=0)]
+Fraction = Annotated[Finite, Field(ge=0, lt=1)]
+Count = Annotated[int, Field(ge=1)]
+Rhythm = Annotated[int, Field(ge=0)]
+Duration = Annotated[Positive, BeforeValidator(parse_duration)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class TokenizerConfig(_Section):
+    """How text becomes tokens."""
+
+    kind: str = "auto"
+    """`char`, `bpe`, the path of a tokenizer to use, or `auto`: characters for small text, else BPE."""
+    vocab_size: Annotated[int, Field(ge=257)] = 8192
+    """Entries of a BPE vocabulary that is trained here: 256 bytes, the merges, `<|endoftext|>`."""
+
+
+class DataConfig(_Section):
+    """Which text is read and what is held out."""
+
+    val_fraction: Annotated[Finite, Field(gt=0, lt=1)] | None = None
+    """Share of the text, its last part, that is held out; None: 10 %, less for large text."""
+    include: tuple[str, ...] = ("*.txt", "*.md")
+    """File name patterns that are read from folders."""
+
+
+class ModelConfig(_Section):
+    """A GPT-2 model. `vocab_size` is the number of rows of the token embedding."""
+
+    vocab_size: Count
+    n_layer: Count
+    n_head: Count
+    n_embd: Count
+    block_size: Count
+    """Context length in tokens."""
+    dropout: Fraction = 0.0
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> ModelConfig:
+        if self.n_embd % self.n_head:
+            raise ValueError(f"n_embd ({self.n_embd}) must be a multiple of n_head ({self.n_head})")
+        return self
+
+
+class OptimConfig(_Section):
+    """AdamW and its learning-rate schedule."""
+
+    lr: Positive
+    """Peak learning rate."""
+    schedule: Schedule = "cosine"
+    warmup_steps: Rhythm = 100
+    """Steps of linear warm-up from 0 to `lr`; at most a tenth of the run is used."""
+    min_lr_fraction: Annotated[Finite, Field(ge=0, le=1)] = 0.0
+    """The schedule ends at this share of `lr`."""
+    decay_fraction: Annotated[Finite, Field(gt=0, le=1)] = 0.2
+    """wsd only: the share of the run, at its end, over which the rate falls."""
+    weight_decay: Annotated[Finite, Field(ge=0)] = 0.1
+    """Decoupled decay of matrices; one-dimensional parameters are not decayed."""
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.99
+    eps: Positive = 1e-8
+    grad_clip: Annotated[Finite, Field(ge=0)] = 1.0
+    """Largest global gradient norm; 0 turns clipping off."""
+
+
+class TrainConfig(_Section):
+    """Budget, batch, rhythm and machine."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1337
+    batch_size: Count
+    """Sequences per update, over all micro-batches."""
+    micro_batch_size: Count | None = None
+    """Sequences that go through the model at once; None: as many as fit. Changes memory, not the recipe."""
+    max_steps: Count | None = None
+    """Updates in all, the span of the schedule; None: from `epochs`, `max_time` or the preset."""
+    epochs: Positive | None = None
+    max_time: Duration | None = None
+    """Seconds of training; also as text, such as `30m`."""
+    patience: Count | None = None
+    """Stop after so many evaluations without a better validation loss."""
+    eval_every: Count = 250
+    save_every: Count = 250
+    sample_every: Rhythm = 0
+    """Steps between samples of text; 0: none."""
+    log_every: Count = 10
+    eval_tokens: Count = 2**20
+    """Validation passes over at most this many tokens, always the same ones."""
+    keep_checkpoints: Annotated[int, Field(ge=2)] = 2
+    device: str = "auto"
+    dtype: DtypeName | None = None
+    """Number format of the matrix products; None: the best that the device has."""
+    compile: Compile = "auto"
+    deterministic: bool = False
+    """On CUDA, use only kernels that give the same bits every time (slower)."""
+
+
+class RunConfig(_Section):
+    """Everything that defines a run."""
+
+    preset: str
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    data: DataConfig = DataConfig()
+    model: ModelConfig
+    optim: OptimConfig
+    train: TrainConfig
+
+
+class SamplingConfig(_Section):
+    """How one call turns logits into tokens. Belongs to a call, not to a run."""
+
+    max_new_tokens: Rhythm = 200
+    temperature: Annotated[Finite, Field(ge=0)] = 0.8
+    """0 is greedy."""
+    top_k: Rhythm = 0
+    """Keep the k most likely tokens; 0: all."""
+    top_p: Annotated[Finite, Field(gt=0, le=1)] = 1.0
+    min_p: Annotated[Finite, Field(ge=0, le=1)] = 0.0
+    """Keep tokens at least this share as likely as the most likely one."""
+    repetition_penalty: Positive = 1.0
+    num_samples: Count = 1
+    stop: tuple[str, ...] = ()
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1337
+    """Sample number i draws from its own stream, seed + i."""
+
+
+def _gpt2(n_layer: int, n_head: int, n_embd: int, lr: float) -> Values:
+    return {
+        "model": {"n_layer": n_layer, "n_head": n_head, "n_embd": n_embd, "block_size": 1024},
+        "optim": {"lr": lr, "weight_decay": 0.1, "beta2": 0.95, "warmup_steps": 500, "min_lr_fraction": 0.1},
+        "train": {"batch_size": 64, "max_steps": 20_000, "eval_every": 500, "save_every": 500},
+    }
+
+
+PRESETS: dict[str, Values] = {
+    "nano": {
+        "model": {"n_layer": 3, "n_head": 3, "n_embd": 48, "block_size": 128},
+        "optim": {"lr": 6e-3, "schedule": "linear"},
+        "train": {"batch_size": 16, "max_steps": 2000, "patience": 10},
+    },
+    "tiny": {
+        "model": {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 128},
+        "optim": {"lr": 4e-3, "schedule": "linear"},
+        "train": {"batch_size": 16, "max_steps": 2500, "patience": 10},
+    },
+    "mini": {
+        "model": {"n_layer": 6, "n_head": 6, "n_embd": 192, "block_size": 256, "dropout": 0.1},
+        "optim": {"lr": 2e-3, "schedule": "linear"},
+        "train": {"batch_size": 16, "max_steps": 4000, "patience": 10},
+    },
+    "small": {
+        "model": {"n_layer": 6, "n_head": 6, "n_embd": 384, "block_size": 256, "dropout": 0.2},
+        "optim": {"lr": 1e-3, "schedule": "linear"},
+        "train": {"batch_size": 64, "max_steps": 5000, "patience": 10},
+    },
+    "medium": {
+        "model": {"n_layer": 8, "n_head": 8, "n_embd": 512, "block_size": 512, "dropout": 0.2},
+        "optim": {"lr": 1e-3},
+        "train": {"batch_size": 64, "max_steps": 10_000, "patience": 10},
+    },
+    "gpt2": _gpt2(12, 12, 768, 6e-4),
+    "gpt2-medium": _gpt2(24, 16, 1024, 3e-4),
+    "gpt2-large": _gpt2(36, 20, 1280, 2.5e-4),
+    "gpt2-xl": _gpt2(48, 25, 1600, 2e-4),
+}
+"""Model shape and measured training recipe by name; docs/log.md has the figures behind each recipe."""
+
+PRESET_ALIASES = {"gpt2-small": "gpt2"}
+
+CHANGEABLE_ON_RESUME = frozenset(
+    {
+        *("train.max_steps", "train.epochs", "train.max_time", "train.patience"),
+        *("train.eval_every", "train.save_every", "train.sample_every", "train.log_every", "train.keep_checkpoints"),
+        *("train.device", "train.compile", "train.micro_batch_size"),
+    }
+)
+"""Budgets, rhythms and the machine: a run may go on with other values of these, and of nothing else."""
+
+
+def preset(name: str) -> Values:
+    """Values of the preset `name`; raises ConfigError with the nearest name if there is none."""
+    values = PRESETS.get(PRESET_ALIASES.get(name, name))
+    if values is None:
+        raise ConfigError(f"There is no preset called '{name}'.", _nearest(name, PRESETS) or _one_of(PRESETS))
+    return values
+
+
+def merge(*layers: Mapping[str, Any]) -> Values:
+    """One nested dictionary from several; a later layer wins, section by section and key by key."""
+    merged: Values = {}
+    for layer in layers:
+        for key, value in layer.items():
+            both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+            merged[key] = merge(merged[key], value) if both else value
+    return merged
+
+
+def build_config(preset_name: str, file_values: Values, override_values: Values, *, vocab_size: int) -> RunConfig:
+    """The config of a run: defaults < preset < config file < flags and `--set`.
+
+    `vocab_size` comes from the tokenizer, since the model needs a row for each of its ids. Raises ConfigError, which
+    names every problem at once.
+    """
+    derived = {"preset": PRESET_ALIASES.get(preset_name, preset_name), "model": {"vocab_size": vocab_size}}
+    return parse_config(merge(preset(preset_name), file_values, override_values, derived))
+
+
+def parse_config(values: Values) -> RunConfig:
+    """A `RunConfig` from complete nested values; raises ConfigError naming every unknown key and bad value."""
+    try:
+        return RunConfig.model_validate(values)
+    except ValidationError as error:
+        raise config_error(error, RunConfig) from None
+
+
+def parse_section(section: type[S], values: Values) -> S:
+    """One section by itself, such as `SamplingConfig`; raises ConfigError."""
+    try:
+        return section.model_validate(values)
+    except ValidationError as error:
+        raise config_error(error, section) from None
+
+
+def load_config_file(path: Path) -> Values:
+    """Nested values of a TOML config file; raises ConfigError if it cannot be read."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"There is no config file '{path}'.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The config file '{path}' cannot be read: {error}.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            f"The config file '{path}' is not valid TOML: {error}.", "Write text values in quotes."
+        ) from None
+
+
+def parse_setting(setting: str) -> Values:
+    """Nested values of one `--set section.key=value`; the value is TOML, or plain text where it is not."""
+    key, equals, text = setting.partition("=")
+    if not equals or "." not in key:
+        raise ConfigError(f"'{setting}' is not a setting.", "Write section.key=value, such as optim.lr=0.001.")
+    try:
+        value: Any = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    return nest({key.strip(): value})
+
+
+def nest(dotted: Mapping[str, Any]) -> Values:
+    """{"train.seed": 1} → {"train": {"seed": 1}}; entries that are None are left out."""
+    nested: Values = {}
+    for key, value in dotted.items():
+        if value is not None:
+            *sections, name = key.split(".")
+            nested = merge(nested, _wrap(sections, {name: value}))
+    return nested
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"train": {"seed": 1}} → {"train.seed": 1}."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat.update(flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value})
+    return flat
+
+
+def to_toml(config: RunConfig) -> str:
+    """The config as TOML that `load_config_file` reads back; open fields (None) are left out."""
+    return tomlkit.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def differences(one: RunConfig, other: RunConfig) -> dict[str, tuple[Any, Any]]:
+    """Dotted keys whose values differ, with both values."""
+    a, b = flatten(one.model_dump(mode="json")), flatten(other.model_dump(mode="json"))
+    return {key: (a.get(key), b.get(key)) for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)}
+
+
+def config_error(error: ValidationError, section: type[BaseModel]) -> ConfigError:
+    """Every problem of a validation in one ConfigError, unknown keys with the nearest known one."""
+    known = sorted(field_names(section))
+    problems, hints = [], []
+    for problem in error.errors():
+        key = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            problems.append(f"there is no key '{key}'")
+            hints.append(_nearest(key, known))
+        elif problem["type"] == "missing":
+            problems.append(f"{key} is missing")
+        else:
+            reason = problem["msg"].removeprefix("Value error, ")
+            value = "" if isinstance(problem["input"], Mapping) else f" = {problem['input']!r}"
+            problems.append(f"{key}{value}: {_lower(reason)}")
+    message = "The configuration cannot be used: " + "; ".join(dict.fromkeys(problems)) + "."
+    return ConfigError(message, " ".join(dict.fromkeys(filter(None, hints))))
+
+
+def field_names(section: type[BaseModel], prefix: str = "") -> Iterable[str]:
+    """Dotted names of every field below a config class."""
+    for name, field in section.model_fields.items():
+        nested = field.annotation
+        if isinstance(nested, type) and issubclass(nested, BaseModel):
+            yield from field_names(nested, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def _wrap(sections: list[str], values: Values) -> Values:
+    for section in reversed(sections):
+        values = {section: values}
+    return values
+
+
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"Did you mean '{matches[0]}'?" if matches else ""
+
+
+def _one_of(names: Iterable[str]) -> str:
+    return "Choose one of: " + ", ".join(names) + "."

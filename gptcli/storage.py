@@ -1,0 +1,241 @@
+"""The only code that writes into run and dataset folders.
+
+Three promises hold for everything that is written here:
+
+- A folder (`new_directory`) or file (`write_file`) appears complete or not at all: it is written under a temporary
+  name, flushed to the disk, and renamed; then the parent folder is flushed too.
+- Nothing valid is overwritten in a folder that was made this way.
+- A log (`AppendLog`) only grows, and is cut only on request, to a length that a manifest named.
+
+A manifest is a JSON file that names each file of a folder with its size and sha256. Problems of the disk become
+`StorageError`; a folder that does not match its manifest is told by `verify`.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from gptcli.errors import StorageError
+
+TEMPORARY_SUFFIX = ".partial"
+MANIFEST = "manifest.json"
+_HASH_CHUNK = 1 << 20
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError about `path` into a StorageError that a person can act on."""
+    hints = {
+        errno.ENOSPC: "Free some space, or choose another place with --out, and run the same command again.",
+        errno.EDQUOT: "Free some space, or choose another place with --out, and run the same command again.",
+        errno.EROFS: "Choose a place that can be written to with --out.",
+        errno.EACCES: "Check the permissions, or choose another place with --out.",
+        errno.EPERM: "Check the permissions, or choose another place with --out.",
+    }
+    try:
+        yield
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise StorageError(f"Writing '{path}' failed: {reason}.", hints.get(error.errno or 0, "")) from error
+
+
+class NewDirectory:
+    """A folder in the making: files are added with `write` or `open`; see `new_directory`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, name: str, content: bytes | Iterable[bytes | memoryview]) -> None:
+        """Add the file `name` and flush it to the disk."""
+        with self.open(name) as file:
+            for piece in [content] if isinstance(content, bytes) else content:
+                file.write(piece)
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[BinaryIO]:
+        """A new binary file that can be written and seeked; flushed to the disk at the end."""
+        path = self.path / name
+        with disk_errors(path), open(path, "xb") as file:
+            yield file
+            _flush(file)
+
+
+@contextmanager
+def new_directory(final: Path, *, manifest: str | None = MANIFEST, replace: bool = False) -> Iterator[NewDirectory]:
+    """Make the folder `final` so that it appears complete or not at all.
+
+    The body adds files; at its end the manifest (unless None) is written last, and the folder is renamed into place.
+    Where `final` exists already this raises StorageError, except with `replace`, which moves the old folder away first.
+    """
+    temporary = final.with_name(f".{final.name}-{os.getpid()}{TEMPORARY_SUFFIX}")
+    if final.exists() and not replace:
+        raise StorageError(f"'{final}' is already there.", "Choose another place with --out.")
+    with disk_errors(final):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        _remove_tree(temporary)
+        temporary.mkdir()
+    try:
+        yield NewDirectory(temporary)
+        with disk_errors(final):
+            if manifest:
+                NewDirectory(temporary).write(manifest, to_json({"format": 1, "files": fingerprints(temporary)}))
+            _flush_directory(temporary)
+            if replace and final.exists():
+                doomed = final.with_name(f".{final.name}-old-{os.getpid()}{TEMPORARY_SUFFIX}")
+                os.rename(final, doomed)
+                os.rename(temporary, final)
+                _remove_tree(doomed)
+            else:
+                os.rename(temporary, final)
+            _flush_directory(final.parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def write_file(path: Path, content: bytes | Iterable[bytes | memoryview]) -> None:
+    """Write or replace one file so that a reader sees the old content or the new, never a part."""
+    temporary = path.with_name(f".{path.name}-{os.getpid()}{TEMPORARY_SUFFIX}")
+    try:
+        with disk_errors(path):
+            with open(temporary, "wb") as file:
+                for piece in [content] if isinstance(content, bytes) else content:
+                    file.write(piece)
+                _flush(file)
+            os.replace(temporary, path)
+            _flush_directory(path.parent)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+class AppendLog:
+    """A file of lines that only grows. Each line reaches the operating system at once; `sync` brings it to the disk."""
+
+    def __init__(self, path: Path, keep_bytes: int) -> None:
+        """Open `path`, cut to its first `keep_bytes` bytes (0 starts it anew)."""
+        self.path = path
+        with disk_errors(path):
+            self._file = open(path, "ab")  # noqa: SIM115 - closed by close()
+            self._file.truncate(keep_bytes)
+            self._file.seek(0, os.SEEK_END)
+
+    def append(self, line: str) -> None:
+        with disk_errors(self.path):
+            self._file.write(line.encode() + b"\n")
+            self._file.flush()
+
+    def sync(self) -> int:
+        """Flush to the disk; the length in bytes."""
+        with disk_errors(self.path):
+            _flush(self._file)
+            return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class FolderLock:
+    """One writer at a time: an operating-system lock on a folder, released at the latest when the process ends."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the lock; raises StorageError if another process holds it."""
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._descriptor)
+            raise StorageError(
+                f"Another process is writing to '{folder}'.", "Wait for it to end, or choose another place with --out."
+            ) from None
+
+    def __enter__(self) -> FolderLock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._descriptor)
+
+
+def fingerprints(folder: Path, names: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
+    """{file name: {"bytes": size, "sha256": hex}} for the named files of a folder, or for all of them."""
+    chosen = sorted(path.name for path in folder.iterdir()) if names is None else sorted(names)
+    return {name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_of_file(folder / name)} for name in chosen}
+
+
+def mismatch(folder: Path, files: dict[str, dict[str, Any]], *, hashes: bool = True) -> str:
+    """What is wrong with a folder against the `files` of its manifest, in words; "" if nothing is."""
+    for name, expected in files.items():
+        path = folder / name
+        if not path.is_file():
+            return f"'{path}' is missing"
+        if path.stat().st_size != expected["bytes"]:
+            return f"'{path}' has {path.stat().st_size:,} bytes instead of {expected['bytes']:,}"
+        if hashes and sha256_of_file(path) != expected["sha256"]:
+            return f"'{path}' was altered (its sha256 differs)"
+    return ""
+
+
+def sha256_of_file(path: Path) -> str:
+    """Hexadecimal sha256 of a file, read in pieces."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(_HASH_CHUNK):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def remove_directory(path: Path) -> None:
+    """Delete a folder that this module made: renamed first, so that it never looks valid while it goes."""
+    if path.is_symlink() or not path.is_dir():
+        return
+    doomed = path.with_name(f".{path.name}-{os.getpid()}{TEMPORARY_SUFFIX}")
+    with disk_errors(path):
+        os.rename(path, doomed)
+        _remove_tree(doomed)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete what a killed process left half-written in `folder`. Call it with the folder's lock held."""
+    with disk_errors(folder):
+        for path in folder.glob(f".*{TEMPORARY_SUFFIX}"):
+            if path.is_dir() and not path.is_symlink():
+                _remove_tree(path)
+            else:
+                path.unlink()
+
+
+def to_json(value: Any) -> bytes:
+    """Readable UTF-8 JSON with a final newline; NaN is refused, since other readers refuse it."""
+    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def _remove_tree(path: Path) -> None:
+    if path.exists():
+        shutil.rmtree(path)
+
+
+def _flush(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _flush_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Tokenizers, corpus readers and dataset folders: text in, token ids out."""
