@@ -1,0 +1,33 @@
+"""The `gptcli` command and its subcommands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gptcli import __version__
+from gptcli.cli.boundary import guarded
+
+app = typer.Typer(
+    name="gptcli",
+    help="Train GPT language models on your own text, and generate text from them.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gptcli {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog="Start with:  gptcli train book.txt  and then  gptcli sample")
+def gptcli(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Train GPT language models on your own text, and generate text from them."""

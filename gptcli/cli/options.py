@@ -1,0 +1,70 @@
+"""Options that several commands share, each declared once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+OUTPUT_PANEL = "Output"
+MACHINE_PANEL = "Machine"
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only the result and errors.", rich_help_panel=OUTPUT_PANEL)]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Tell more.", rich_help_panel=OUTPUT_PANEL)]
+Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback on errors.", rich_help_panel=OUTPUT_PANEL)]
+Json = Annotated[bool, typer.Option("--json", help="The result as JSON.", rich_help_panel=OUTPUT_PANEL)]
+NoColor = Annotated[bool, typer.Option("--no-color", help="No colours.", rich_help_panel=OUTPUT_PANEL)]
+
+Device = Annotated[
+    str,
+    typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:N or mps.", rich_help_panel=MACHINE_PANEL),
+]
+Dtype = Annotated[
+    str,
+    typer.Option(
+        "--dtype",
+        metavar="DTYPE",
+        help="Number format of the matrix products: auto, float32, bfloat16 or float16.",
+        rich_help_panel=MACHINE_PANEL,
+    ),
+]
+
+# For raw text: what `tokenize` and `train` ask alike.
+TEXT_PANEL = "Text"
+TokenizerKind = Annotated[
+    str | None,
+    typer.Option(
+        "--tokenizer",
+        metavar="KIND",
+        help="char, bpe, the path of a tokenizer.json or vocab.json, or auto: char below 5 MB of text, else bpe.",
+        rich_help_panel=TEXT_PANEL,
+    ),
+]
+VocabSize = Annotated[
+    int | None,
+    typer.Option("--vocab-size", metavar="N", help="Entries of a BPE vocabulary [8192].", rich_help_panel=TEXT_PANEL),
+]
+ValFraction = Annotated[
+    float | None,
+    typer.Option(
+        "--val-fraction",
+        metavar="F",
+        help="Share of the text, its last part, held out for validation [10 %, less for large text].",
+        rich_help_panel=TEXT_PANEL,
+    ),
+]
+Include = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--include",
+        metavar="PATTERN",
+        help="File names to read from folders, such as '*.py'; can be repeated [*.txt, *.md].",
+        rich_help_panel=TEXT_PANEL,
+    ),
+]
+
+DATA_ROOT = Path("data")
+"""Where prepared datasets are kept, below the working directory."""
+RUNS_ROOT = Path("runs")
+"""Where runs are kept, below the working directory."""

@@ -1,0 +1,1 @@
+"""What the terminal shows: notes, tables, progress, errors. rich lives here alone."""
