@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from gptcli import __version__
-from gptcli.cli.boundary import guarded
 
 app = typer.Typer(
     name="gptcli",

@@ -80,7 +80,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, cache: KVCache | None) -> Tensor:
         x = x + self.attn(self.ln_1(x), cache)  # (B, T, C)
-        return x + self.mlp(self.ln_2(x))  # (B, T, C)
+        x = x + self.mlp(self.ln_2(x))  # (B, T, C)
+        return x
 
 
 class GPT(nn.Module):

@@ -1,0 +1,1 @@
+"""Run folders: their names, weights, checkpoints, retention and resume."""

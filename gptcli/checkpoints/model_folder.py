@@ -1,0 +1,152 @@
+"""Opening a trained model: a run folder, one of its checkpoints, or any local Hugging Face GPT-2 folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gptcli.checkpoints import names
+from gptcli.checkpoints.tensors import read_tensors
+from gptcli.config import ModelConfig
+from gptcli.errors import ModelFolderError, TokenizerError
+from gptcli.interop.huggingface import config_from_hf, tensors_from_hf
+from gptcli.model.gpt import GPT
+from gptcli.storage import MANIFEST, mismatch
+from gptcli.text.tokenizer import Tokenizer, load_tokenizer
+
+PICKLED = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
+CONFIG_LIMIT = 1 << 20
+"""Bytes that a config.json or manifest may have; a larger one is no such file."""
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A trained model, ready to use, and what its folder says about it."""
+
+    path: Path
+    model: GPT
+    tokenizer: Tokenizer
+    start_id: int
+    """The token that an empty prompt starts from (`bos_token_id`)."""
+    end_id: int | None
+    """The token that ends a text, if the model was trained with one (`eos_token_id`)."""
+    step: int | None
+    """Training step of the weights, if known."""
+    val_loss: float | None
+    """Validation loss of the weights in nats per token, if known."""
+
+
+def read_model_config(folder: Path) -> ModelConfig:
+    """The model's shape by its `config.json`; raises ModelFolderError."""
+    refuse_pickles(folder)
+    return config_from_hf(read_json(folder / names.CONFIG), f"'{folder / names.CONFIG}'")
+
+
+def open_model(folder: Path, checkpoint: str = "best") -> ModelFolder:
+    """The model in a folder, with `best` weights, those of the `last` checkpoint, or of the checkpoint of a step.
+
+    The model is on the CPU in float32, in evaluation mode. Raises ModelFolderError or TokenizerError.
+    """
+    config = read_model_config(folder)
+    verify_run_files(folder)
+    general = read_json(folder / names.CONFIG) | read_json(folder / names.GENERATION_CONFIG, missing_ok=True)
+    tokenizer = load_tokenizer(folder)
+    if tokenizer.vocab_size > config.vocab_size:
+        rows, ids = f"{config.vocab_size:,}", f"{tokenizer.vocab_size:,}"
+        raise TokenizerError(f"The tokenizer in '{folder}' has {ids} ids, but the model only {rows} rows.")
+    weights = weights_path(folder, checkpoint)
+    tensors, metadata = read_tensors(weights)
+    step, val_loss = metadata.get("step"), metadata.get("val_loss")
+    start = general.get("bos_token_id")
+    return ModelFolder(
+        path=folder,
+        model=build_model(config, tensors, weights),
+        tokenizer=tokenizer,
+        start_id=start if isinstance(start, int) and 0 <= start < config.vocab_size else 0,
+        end_id=general.get("eos_token_id"),
+        step=int(step) if step else None,
+        val_loss=float(val_loss) if val_loss else None,
+    )
+
+
+def build_model(config: ModelConfig, tensors: dict[str, Tensor], where: Path) -> GPT:
+    """A model in evaluation mode with the given Hugging Face tensors as its weights, in float32."""
+    with torch.device("meta"):
+        model = GPT(config)
+    state = tensors_from_hf(tensors, model.state_dict(), f"'{where}'")
+    model.load_state_dict({name: tensor.float().contiguous() for name, tensor in state.items()}, assign=True)
+    return model.requires_grad_(False).eval()
+
+
+def weights_path(folder: Path, checkpoint: str) -> Path:
+    """The weights file that `best`, `last` or a step number names; raises ModelFolderError."""
+    if checkpoint == "best":
+        return folder / names.MODEL
+    steps = checkpoint_steps(folder)
+    if checkpoint == "last" and steps:
+        return folder / names.CHECKPOINTS / names.checkpoint_name(steps[-1]) / names.MODEL
+    if checkpoint.isdecimal() and int(checkpoint) in steps:
+        return folder / names.CHECKPOINTS / names.checkpoint_name(int(checkpoint)) / names.MODEL
+    kept = f"It keeps steps {', '.join(map(str, steps))}" if steps else "It keeps no checkpoint"
+    raise ModelFolderError(f"'{folder}' has no checkpoint '{checkpoint}'.", f"{kept}; `best` is always there.")
+
+
+def checkpoint_steps(folder: Path) -> list[int]:
+    """Steps of the checkpoints in a run folder, ascending."""
+    root = folder / names.CHECKPOINTS
+    found = [names.checkpoint_step(path.name) for path in root.iterdir()] if root.is_dir() else []
+    return sorted(step for step in found if step is not None)
+
+
+def verify_run_files(folder: Path) -> None:
+    """Check the small files of a run folder against its manifest; other folders have none. Raises ModelFolderError.
+
+    The weights verify themselves when they are read.
+    """
+    manifest = read_json(folder / MANIFEST, missing_ok=True)
+    files = manifest.get("files", {})
+    problem = mismatch(folder, {name: entry for name, entry in files.items() if name != names.MODEL})
+    if problem:
+        raise ModelFolderError(f"The run folder is damaged: {problem}.", "Restore the file from a copy.")
+
+
+def read_json(path: Path, *, missing_ok: bool = False) -> dict[str, Any]:
+    """A JSON object from a small file; raises ModelFolderError. A missing file is {} with `missing_ok`."""
+    try:
+        if path.stat().st_size > CONFIG_LIMIT:
+            raise ModelFolderError(f"'{path}' is too large to be what its name says.")
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        if missing_ok:
+            return {}
+        raise ModelFolderError(
+            f"'{path.parent}' is no model folder: it has no {path.name}.",
+            "Give a run folder, or a folder in Hugging Face's GPT-2 format.",
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelFolderError(f"'{path}' cannot be read: {error}.") from None
+    if not isinstance(value, dict):
+        raise ModelFolderError(f"'{path}' is not a JSON object.")
+    return value
+
+
+def refuse_pickles(path: Path) -> None:
+    """Raise ModelFolderError for a pickled model, a file, or a folder with nothing but pickled weights."""
+    if path.suffix in PICKLED or (path.is_dir() and not (path / names.MODEL).exists() and _has_pickles(path)):
+        raise ModelFolderError(
+            f"'{path}' holds pickled weights, which are not opened: reading a pickle can run any code.",
+            "Convert them to safetensors with a tool that you trust, in a place where that is safe.",
+        )
+    if not path.exists():
+        raise ModelFolderError(f"There is no '{path}'.", "Train a model first: gptcli train book.txt")
+    if not path.is_dir():
+        raise ModelFolderError(f"'{path}' is a file, not a model folder.", "Give the run folder.")
+
+
+def _has_pickles(folder: Path) -> bool:
+    return any(entry.suffix in PICKLED for entry in folder.iterdir())

@@ -1,0 +1,29 @@
+"""The names of everything in a run folder, each stated once."""
+
+from __future__ import annotations
+
+CONFIG = "config.json"
+GENERATION_CONFIG = "generation_config.json"
+TOKENIZER = "tokenizer.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+RUN_CONFIG = "gptcli.toml"
+MODEL = "model.safetensors"
+README = "README.md"
+METRICS = "metrics.jsonl"
+CHECKPOINTS = "checkpoints"
+
+OPTIMIZER = "optimizer.safetensors"
+STATE = "state.json"
+
+_STEP_PREFIX = "step-"
+
+
+def checkpoint_name(step: int) -> str:
+    """2000 → "step-00002000"."""
+    return f"{_STEP_PREFIX}{step:08d}"
+
+
+def checkpoint_step(name: str) -> int | None:
+    """ "step-00002000" → 2000; None for any other name."""
+    digits = name.removeprefix(_STEP_PREFIX)
+    return int(digits) if name == checkpoint_name(int(digits) if digits.isdecimal() else -1) else None
