@@ -1,0 +1,48 @@
+"""Write `cli.md`, the reference of all commands, from their own `--help`.
+
+    python docs/generate_cli.py
+
+A test compares the file with what this gives.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from gptcli.cli.app import app
+
+PAGE = Path(__file__).with_name("cli.md")
+
+INTRODUCTION = """\
+# Commands
+
+What `gptcli COMMAND --help` says, for every command. This page is generated: `make docs` writes it again.
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    commands = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
+    sections = [_section("gptcli"), *(_section(f"gptcli {name}") for name in commands)]
+    return INTRODUCTION + "".join(sections)
+
+
+def _section(command: str) -> str:
+    return f"\n## {command}\n\n```text\n{_help_of(command)}\n```\n"
+
+
+def _help_of(command: str) -> str:
+    # Without rich there are no frames and no colours, and the width does not depend on the terminal.
+    environment = os.environ | {"TYPER_USE_RICH": "0", "COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"}
+    code = f"import sys; from gptcli.__main__ import main; sys.argv = {[*command.split(), '--help']!r}; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, encoding="utf-8", check=True
+    )
+    return "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(), encoding="utf-8")
