@@ -25,9 +25,13 @@ What `gptcli COMMAND --help` says, for every command. This page is generated: `m
 
 def render() -> str:
     """The whole page."""
-    commands = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
-    sections = [_section("gptcli"), *(_section(f"gptcli {name}") for name in commands)]
+    sections = [_section("gptcli"), *(_section(f"gptcli {name}") for name in command_names())]
     return INTRODUCTION + "".join(sections)
+
+
+def command_names() -> list[str]:
+    """Every command, in the order of `gptcli --help`."""
+    return [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
 
 
 def _section(command: str) -> str:

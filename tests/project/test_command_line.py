@@ -8,11 +8,10 @@ import sys
 
 import pytest
 
+from docs.generate_cli import command_names
 from gptcli import __version__
-from gptcli.cli.app import app
 from tests.conftest import ROOT, CommandLine
 
-COMMANDS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
 HEAVY = {"torch", "tensorboard", "transformers", "tokenizers", "numpy"}
 
 PROBE = """
@@ -27,7 +26,7 @@ print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})), file
 """
 
 
-@pytest.mark.parametrize("command", [None, *COMMANDS])
+@pytest.mark.parametrize("command", [None, *command_names()])
 def test_help_loads_nothing_heavy(command: str | None) -> None:
     arguments = [command, "--help"] if command else ["--help"]
     done = subprocess.run(
