@@ -1,0 +1,167 @@
+"""Byte-level BPE over the `tokenizers` library: ids, bytes, and what text can contain."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Literal
+
+import numpy as np
+import tokenizers
+
+from gptcli.errors import TokenizerError
+from gptcli.text.cuts import recut
+from gptcli.text.tokenizer_json import (
+    END_OF_TEXT,
+    Document,
+    added_tokens,
+    bytes_of_entry,
+    checked,
+    fingerprint,
+    library_errors,
+    pre_tokenizers,
+)
+from gptcli.text.words import WordEncoder, has_sure_spaces
+
+Unknown = Literal["error", "skip"]
+_NEVER_IN_UTF8 = frozenset(b"\xc0\xc1" + bytes(range(0xF5, 0x100)))
+_BATCH_PIECES = 16
+_NAMED_CHARACTERS = 10
+
+
+class ByteLevelTokenizer:
+    """A byte-level BPE from a `tokenizer.json`. `name` is how errors call it.
+
+    Raises TokenizerError if `document` is not a byte-level BPE or contradicts itself.
+    """
+
+    kind = "bpe"
+
+    def __init__(self, document: Document, name: str = "The tokenizer") -> None:
+        self._document = checked(document, name)
+        self.fingerprint = fingerprint(self._document)
+        self._name = name
+        with library_errors(name):
+            self._library = tokenizers.Tokenizer.from_str(json.dumps(self._document))
+        self._library.encode_special_tokens = True  # a literal <|endoftext|> in a text is ordinary text
+
+        vocab: dict[str, int] = self._document["model"]["vocab"]
+        added = {token["content"]: token["id"] for token in added_tokens(self._document)}
+        if any(self._library.token_to_id(content) != token for content, token in added.items()):
+            raise TokenizerError(f"{name} cannot be used: the ids of its added tokens leave gaps.")
+        special = {token["content"] for token in added_tokens(self._document) if token.get("special")}
+        special.add(self._document["model"].get("unk_token") or END_OF_TEXT)
+        self.vocab_size = max(chain(vocab.values(), added.values())) + 1
+        self.end_of_text = added.get(END_OF_TEXT)
+
+        self._bytes = [b""] * self.vocab_size
+        self.emittable = np.zeros(self.vocab_size, dtype=np.bool_)
+        for entry, token in (vocab | added).items():
+            plain = entry.encode() if entry in added else bytes_of_entry(entry)
+            if plain is not None and entry not in special:
+                self._bytes[token] = plain
+                self.emittable[token] = _NEVER_IN_UTF8.isdisjoint(plain)
+        if self.end_of_text is not None:
+            self.emittable[self.end_of_text] = True
+        single = {data[0] for data in self._bytes if len(data) == 1}
+        self._missing_bytes = frozenset(range(256)) - _NEVER_IN_UTF8 - single
+        self._encode_words = WordEncoder(self._encode_batch)
+        self._cuttable = _words_of_gpt2(self._document)
+
+    def encode(self, text: str, *, unknown: Unknown = "error") -> list[int]:
+        """Ids of a text. Text never gives a special id: a literal `<|endoftext|>` is encoded as its characters.
+
+        A character that the tokenizer has no ids for is left out (`skip`), or a TokenizerError that names it.
+        """
+        strangers = self.unknown_characters(text)
+        if strangers and unknown == "error":
+            raise _unknown_error(strangers)
+        if strangers:
+            text = text.translate(dict.fromkeys(map(ord, strangers)))
+        return self._encode_known(text)
+
+    def encode_pieces(self, pieces: Iterable[str]) -> Iterator[np.ndarray]:
+        """Ids of one text that comes in pieces, parted anywhere: the same ids as those of the whole text.
+
+        Memory is bounded by some MB where the tokenizer cuts words as GPT-2 does; for other patterns, where nobody
+        can know a safe cut, the whole text is put together first. Raises TokenizerError for unknown characters.
+        """
+        parts = recut(pieces) if self._cuttable else iter(["".join(pieces)])
+        while batch := list(islice(parts, _BATCH_PIECES)):
+            text = "".join(batch)
+            self.refuse_unknown(text)
+            if self._cuttable and has_sure_spaces(text):
+                yield self._encode_words(text)
+            else:
+                yield np.fromiter(chain.from_iterable(self._encode_batch(batch)), dtype=np.uint32)
+
+    def refuse_unknown(self, text: str) -> None:
+        """Raise a TokenizerError that names the characters of `text` that the tokenizer has no ids for, if any."""
+        if strangers := self.unknown_characters(text):
+            raise _unknown_error(strangers)
+
+    def unknown_characters(self, text: str) -> list[str]:
+        """The distinct characters of `text` that the tokenizer has no ids for, sorted."""
+        if not self._missing_bytes and _is_unicode(text):
+            return []
+        return sorted(character for character in set(text) if not self._knows(character))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids: their bytes joined, invalid UTF-8 as U+FFFD; special ids and holes give nothing."""
+        return b"".join(self.token_bytes(token) for token in ids).decode("utf-8", errors="replace")
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes that one id stands for: b"" for special ids and holes."""
+        if not 0 <= token < self.vocab_size:
+            raise TokenizerError(f"The tokenizer has no id {token}; its ids are 0 to {self.vocab_size - 1}.")
+        return self._bytes[token]
+
+    def pieces(self, text: str) -> list[tuple[int, bytes]]:
+        """[(id, its bytes)] of a text, in order."""
+        return [(token, self.token_bytes(token)) for token in self.encode(text)]
+
+    def to_json(self) -> str:
+        """The content of `tokenizer.json`."""
+        return json.dumps(self._document, indent=2, ensure_ascii=False) + "\n"
+
+    def _encode_batch(self, texts: list[str]) -> list[list[int]]:
+        with library_errors(self._name):
+            encodings = self._library.encode_batch_fast(texts, add_special_tokens=False)
+            return [encoding.ids for encoding in encodings]
+
+    def _encode_known(self, text: str) -> list[int]:
+        with library_errors(self._name):
+            ids: list[int] = self._library.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def _knows(self, character: str) -> bool:
+        return _is_unicode(character) and self._missing_bytes.isdisjoint(character.encode())
+
+
+def _words_of_gpt2(document: Document) -> bool:
+    """Whether text is cut into words by GPT-2's pattern and by nothing else, so that `recut` is safe."""
+    steps = pre_tokenizers(document)
+    step = steps[0]
+    gpt2 = len(steps) == 1 and step.get("use_regex", True) and not step.get("add_prefix_space", True)
+    ordinary_added = any(not token.get("special") for token in added_tokens(document))
+    return gpt2 and document.get("normalizer") is None and not ordinary_added
+
+
+def _is_unicode(text: str) -> bool:
+    """False for text with lone surrogates, which UTF-8 cannot write (bytes of a command line that are not UTF-8)."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _unknown_error(strangers: list[str]) -> TokenizerError:
+    named = ", ".join(f"{character!r} (U+{ord(character):04X})" for character in strangers[:_NAMED_CHARACTERS])
+    more = len(strangers) - _NAMED_CHARACTERS
+    return TokenizerError(
+        f"The tokenizer does not know {'the character' if len(strangers) == 1 else 'the characters'} {named}"
+        + (f" and {more:,} more." if more > 0 else "."),
+        "Leave them out (--unknown skip does so for a prompt), or use a BPE tokenizer, which knows every character.",
+    )

@@ -1,0 +1,120 @@
+"""The character tokenizer: one id for each character of a text.
+
+It is a byte-level BPE whose merges do nothing but assemble single characters, so that every program that reads
+`tokenizer.json` gives the same ids. For the text "né":
+
+    id   entry   bytes
+    0    n       6E
+    1    Ã©      C3 A9   assembled by the one merge (Ã, ©)
+    2    Ã       C3      partial pieces that the merge needs: never in encoded text, never sampled
+    3    ©       A9
+    4    <|endoftext|>
+
+No merge can cross two characters: the left side of each begins with a character's first byte, which tells its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from gptcli.text.bytelevel import ByteLevelTokenizer
+from gptcli.text.tokenizer_json import (
+    END_OF_TEXT,
+    Document,
+    Merge,
+    bytes_of_entry,
+    entry_of_bytes,
+    merges_of,
+    new_document,
+)
+
+_CODE_POINTS = 0x110000
+_UNKNOWN = -1
+
+
+class CharTokenizer(ByteLevelTokenizer):
+    """Ids 0..C-1 are the C sorted characters; encoding is one look-up in a table of code points."""
+
+    kind = "char"
+
+    def __init__(self, document: Document, name: str = "The tokenizer") -> None:
+        super().__init__(document, name)
+        characters = _characters(self._document)
+        assert characters, "not a character tokenizer"
+        self.emittable[len(characters) : -1] = False
+        self._ids = np.full(_CODE_POINTS, _UNKNOWN, dtype=np.int32)
+        self._ids[[ord(character) for character in characters]] = np.arange(len(characters))
+
+    def encode_pieces(self, pieces: Iterable[str]) -> Iterator[np.ndarray]:
+        """Ids of one text that comes in pieces, parted anywhere. Raises TokenizerError for unknown characters."""
+        for piece in pieces:
+            ids = self._ids[code_points(piece)]
+            if ids.size and ids.min() == _UNKNOWN:
+                self.refuse_unknown(piece)
+            yield ids
+
+    def unknown_characters(self, text: str) -> list[str]:
+        """The distinct characters of `text` that are not in the alphabet, sorted."""
+        return sorted(character for character in set(text) if self._ids[ord(character)] == _UNKNOWN)
+
+    def _encode_known(self, text: str) -> list[int]:
+        ids: list[int] = self._ids[code_points(text)].tolist()
+        return ids
+
+
+def char_tokenizer(characters: Iterable[str]) -> CharTokenizer:
+    """The character tokenizer of an alphabet: `char_tokenizer("hello").encode("hole")` is [1, 3, 2, 0]."""
+    return CharTokenizer(_document(sorted(set(characters))))
+
+
+def is_character_level(document: Document) -> bool:
+    """Whether a checked `tokenizer.json` is exactly the character tokenizer of its alphabet."""
+    return bool(_characters(document))
+
+
+def code_points(text: str) -> np.ndarray:
+    """The code point of each character: uint8 for ASCII, else uint32."""
+    if text.isascii():
+        return np.frombuffer(text.encode("ascii"), dtype=np.uint8)
+    return np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype="<u4")
+
+
+def _document(characters: list[str]) -> Document:
+    """`tokenizer.json` of the sorted alphabet `characters`."""
+    vocab = {entry_of_bytes(character.encode()): token for token, character in enumerate(characters)}
+    merges: dict[Merge, None] = {}  # in order, each once
+    for character in characters:
+        data = character.encode()
+        for length in range(1, len(data)):
+            left, right = entry_of_bytes(data[:length]), entry_of_bytes(data[length : length + 1])
+            vocab.setdefault(left, len(vocab))
+            vocab.setdefault(right, len(vocab))
+            merges.setdefault((left, right))
+    return new_document(vocab, list(merges), len(vocab))
+
+
+def _characters(document: Document) -> list[str]:
+    """The alphabet, if `document` is exactly what `_document` makes of one; else nothing."""
+    model = document["model"]
+    characters: list[str] = []
+    for entry, _ in sorted(model["vocab"].items(), key=lambda item: item[1]):
+        try:
+            character = (bytes_of_entry(entry) or b"").decode()
+        except UnicodeDecodeError:
+            break
+        if len(character) != 1 or entry == END_OF_TEXT or (characters and character <= characters[-1]):
+            break
+        characters.append(character)
+    expected = _document(characters)
+    plain = {key: model.get(key) or None for key in ("unk_token", "fuse_unk", "byte_fallback", "ignore_merges")}
+    same = (
+        model["vocab"] == expected["model"]["vocab"]
+        and merges_of(model) == merges_of(expected["model"])
+        and not any(plain.values())
+        and document.get("normalizer") is None
+        and document.get("pre_tokenizer") == expected["pre_tokenizer"]
+        and [token["content"] for token in document.get("added_tokens") or []] == [END_OF_TEXT]
+    )
+    return characters if same else []

@@ -1,0 +1,128 @@
+"""`dataset.json`: what a dataset folder holds. Written last, so a folder that has it is complete."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from gptcli.errors import DatasetError
+
+MANIFEST_FILE = "dataset.json"
+FORMAT: Final = 1
+_MOST_BYTES = 1 << 28
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Positive = Annotated[int, Field(ge=1)]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class ShardEntry(_Entry):
+    """A `.npy` file of ids, in this folder."""
+
+    file: Annotated[str, Field(pattern=r"^(train|val)-[0-9]{5,9}\.npy$")]
+    tokens: Positive
+    dtype: Literal["uint16", "uint32"]
+    bytes: Positive
+    sha256: Sha256
+
+
+class SplitEntry(_Entry):
+    """One split. `characters` and `bytes` count its text, so that bits per byte can be computed."""
+
+    tokens: Positive
+    characters: Positive
+    bytes: Positive
+    shards: Annotated[tuple[ShardEntry, ...], Field(min_length=1, strict=False)]
+
+    @model_validator(mode="after")
+    def _shards_add_up(self) -> SplitEntry:
+        if sum(shard.tokens for shard in self.shards) != self.tokens:
+            raise ValueError("the shards do not add up to the tokens of the split")
+        return self
+
+
+class SourceEntry(_Entry):
+    """A text that went in: its name relative to the argument that named it, its size in bytes, its hash."""
+
+    name: str
+    size: Annotated[int, Field(ge=0)]
+    sha256: Sha256
+
+
+class TokenizerEntry(_Entry):
+    """The tokenizer of the ids, which lies beside as `tokenizer.json`."""
+
+    kind: Literal["char", "bpe"]
+    vocab_size: Positive
+    fingerprint: Sha256
+
+
+class Manifest(_Entry):
+    """The content of `dataset.json`."""
+
+    format: Literal[1]
+    name: str
+    key: Sha256
+    """Hash of the sources and of the tokenizer and split settings: equal keys give equal datasets."""
+    tokenizer: TokenizerEntry
+    documents: Positive
+    uses_end_of_text: bool
+    """Whether `<|endoftext|>` stands before each document."""
+    start_id: Annotated[int, Field(ge=0)]
+    """What an empty prompt starts from."""
+    train: SplitEntry
+    val: SplitEntry
+    sources: Annotated[tuple[SourceEntry, ...], Field(min_length=1, strict=False)]
+
+    @model_validator(mode="after")
+    def _start_is_an_id(self) -> Manifest:
+        if self.start_id >= self.tokenizer.vocab_size:
+            raise ValueError("start_id is not an id of the tokenizer")
+        return self
+
+    def shards(self) -> tuple[ShardEntry, ...]:
+        """The shards of both splits."""
+        return (*self.train.shards, *self.val.shards)
+
+    def fingerprint(self) -> str:
+        """Hexadecimal sha256 of the tokenizer and the ids: what a run trained on, wherever the folder lies."""
+        hashes = [[shard.sha256 for shard in split.shards] for split in (self.train, self.val)]
+        return digest([self.tokenizer.fingerprint, hashes])
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a dataset folder; raises DatasetError if it is missing, cut off, altered or of another format."""
+    path = folder / MANIFEST_FILE
+    damaged = "Prepare the dataset again with --force, or delete the folder."
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise DatasetError(f"'{path}' is too large to be the manifest of a dataset.", damaged)
+        content = path.read_bytes()
+        values = json.loads(content)
+    except FileNotFoundError:
+        raise DatasetError(f"'{folder}' is not a dataset folder: it has no {MANIFEST_FILE}.") from None
+    except OSError as error:
+        raise DatasetError(f"'{path}' cannot be read: {(error.strerror or str(error)).lower()}.") from None
+    except (ValueError, RecursionError):
+        raise DatasetError(f"'{path}' is damaged: it is not valid JSON.", damaged) from None
+    other = values.get("format") if isinstance(values, dict) else None
+    if type(other) is int and other != FORMAT:
+        raise DatasetError(f"'{path}' has format {other}, and this version reads {FORMAT}.", "Use a newer gptcli.")
+    try:
+        return Manifest.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise DatasetError(f"'{path}' is damaged: {where or 'it'}: {first['msg'].lower()}.", damaged) from None
+
+
+def digest(value: Any) -> str:
+    """Hexadecimal sha256 of a JSON value."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,132 @@
+"""One small interface over the tokenizers, loading one from its files, and decoding a stream.
+
+>>> tokenizer = char_tokenizer("né")
+>>> tokenizer.encode("né"), tokenizer.vocab_size
+([0, 1], 5)
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from gptcli.errors import TokenizerError
+from gptcli.text.bytelevel import ByteLevelTokenizer, Unknown
+from gptcli.text.char import CharTokenizer, is_character_level
+from gptcli.text.tokenizer_json import END_OF_TEXT, Document, checked, new_document
+
+TOKENIZER_FILE = "tokenizer.json"
+_HINT = "Give char, bpe, a tokenizer.json, a folder that holds one, or GPT-2's vocab.json with merges.txt beside it."
+
+
+class Tokenizer(Protocol):
+    """Text to ids and back. `ByteLevelTokenizer` and `CharTokenizer` are the two behind it."""
+
+    kind: str
+    """`char` or `bpe`."""
+    vocab_size: int
+    """Rows that a model needs: the largest id + 1."""
+    end_of_text: int | None
+    """The id of `<|endoftext|>`; None where a foreign tokenizer has none."""
+    fingerprint: str
+    """Hexadecimal sha256 of the tokenizer's canonical form."""
+    emittable: np.ndarray
+    """bool (vocab_size,): the ids that encoded text can contain, and `end_of_text`."""
+
+    def encode(self, text: str, *, unknown: Unknown = "error") -> list[int]: ...
+    def encode_pieces(self, pieces: Iterable[str]) -> Iterator[np.ndarray]: ...
+    def unknown_characters(self, text: str) -> list[str]: ...
+    def decode(self, ids: Sequence[int]) -> str: ...
+    def token_bytes(self, token: int) -> bytes: ...
+    def pieces(self, text: str) -> list[tuple[int, bytes]]: ...
+    def to_json(self) -> str: ...
+
+
+class StreamDecoder:
+    """Decodes token by token and never splits a character: its parts joined are `tokenizer.decode` of all ids."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def push(self, token: int) -> str:
+        """The text that is certain now: "" while a character is incomplete."""
+        return self._decoder.decode(self._tokenizer.token_bytes(token))
+
+    def finish(self) -> str:
+        """What is left at the end: "" or a replacement character for a cut one. The decoder can then be used anew."""
+        rest = self._decoder.decode(b"", final=True)
+        self._decoder.reset()
+        return rest
+
+
+def load_tokenizer(path: Path) -> Tokenizer:
+    """The tokenizer in `path`: a tokenizer.json, a folder that holds one, or a GPT-2 vocab.json (+ merges.txt).
+
+    Raises TokenizerError for everything else, such as a file that is cut off or not byte-level.
+    """
+    file = _file_of(path)
+    if file.exists() and not file.is_file():
+        raise TokenizerError(f"'{file}' is not a file.", _HINT)
+    name = f"The tokenizer '{file}'"
+    content = _read_json(file, name)
+    if _is_vocabulary(content):
+        content = _gpt2_document(content, _beside(file), name)
+    document = checked(content, name)
+    return CharTokenizer(document, name) if is_character_level(document) else ByteLevelTokenizer(document, name)
+
+
+def _file_of(path: Path) -> Path:
+    """The JSON file that `path` means."""
+    if path.is_dir():
+        for name in (TOKENIZER_FILE, "vocab.json"):
+            if (path / name).is_file():
+                return path / name
+        raise TokenizerError(f"The folder '{path}' holds no {TOKENIZER_FILE}.", _HINT)
+    if path.name.endswith("merges.txt"):
+        return path.with_name(path.name.removesuffix("merges.txt") + "vocab.json")
+    return path
+
+
+def _beside(vocab_file: Path) -> Path:
+    """The merges that belong to a vocabulary: `vocab.json` → `merges.txt`, `x-vocab.json` → `x-merges.txt`."""
+    return vocab_file.with_name(vocab_file.name.removesuffix("vocab.json") + "merges.txt")
+
+
+def _read(path: Path, name: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise TokenizerError(f"There is no tokenizer '{path}'.", _HINT) from None
+    except OSError as error:
+        raise TokenizerError(f"{name} cannot be read: {(error.strerror or str(error)).lower()}.", _HINT) from None
+    except UnicodeDecodeError:
+        raise TokenizerError(f"{name} is not a text file.", _HINT) from None
+
+
+def _read_json(path: Path, name: str) -> Any:
+    text = _read(path, name)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = f": {error}" if isinstance(error, ValueError) else ""
+        raise TokenizerError(f"{name} is not valid JSON{reason}.", _HINT) from None
+
+
+def _is_vocabulary(content: object) -> bool:
+    """Whether this is GPT-2's vocab.json, a flat table of entries and ids."""
+    return isinstance(content, dict) and bool(content) and all(type(token) is int for token in content.values())
+
+
+def _gpt2_document(vocab: dict[str, int], merges_file: Path, name: str) -> Document:
+    """`tokenizer.json` of the pair of files that OpenAI published; merges.txt has one pair a line after its header."""
+    lines = _read(merges_file, f"The merges '{merges_file}'").split("\n")
+    merges = [tuple(line.rstrip("\r").split(" ")) for line in lines if line.strip() and not line.startswith("#version")]
+    if not all(len(merge) == 2 for merge in merges):
+        raise TokenizerError(f"{name} cannot be used: '{merges_file}' is not a list of pairs.", _HINT)
+    return new_document(vocab, [(merge[0], merge[1]) for merge in merges], vocab.get(END_OF_TEXT))

@@ -1,0 +1,139 @@
+"""Token shards: arrays of ids on disk, written as they come and read through memory maps.
+
+A shard is a plain `.npy` file (numpy, and anything else, can open it): uint16 where all ids are below 65,536, else
+uint32. Its header is written last, since only then its length is known; it always takes 128 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Literal
+
+import numpy as np
+
+from gptcli.errors import DatasetError
+from gptcli.storage import NewDirectory
+
+MAX_SHARD_TOKENS = 2**28
+Dtype = Literal["uint16", "uint32"]
+_HEADER_BYTES = 128
+_NUMPY_MAGIC = b"\x93NUMPY\x01\x00"
+
+
+def dtype_for(vocab_size: int) -> Dtype:
+    """The number format of shards: uint16 where ids are below 65,536, else uint32."""
+    return "uint16" if vocab_size < 2**16 else "uint32"
+
+
+@dataclass(frozen=True)
+class WrittenShard:
+    """A finished shard file and its tokens."""
+
+    file: str
+    tokens: int
+
+
+class ShardWriter:
+    """Writes the ids of one split to `<split>-00000.npy`, `<split>-00001.npy`, … in a new folder."""
+
+    def __init__(self, directory: NewDirectory, split: str, dtype: Dtype) -> None:
+        self.shards: list[WrittenShard] = []
+        self.tokens = 0
+        self.dtype = dtype
+        self._directory, self._split, self._on_disk = directory, split, np.dtype(dtype).newbyteorder("<")
+        self._context: AbstractContextManager[BinaryIO] | None = None
+        self._file: BinaryIO | None = None
+        self._in_shard = 0
+
+    def __enter__(self) -> ShardWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._finish_shard()
+        elif self._context:
+            self._context.__exit__(kind, value, trace)
+
+    def append(self, ids: np.ndarray) -> None:
+        """Add ids (any integer array of one dimension), beginning a new shard wherever one is full."""
+        while ids.size:
+            room = MAX_SHARD_TOKENS - self._in_shard
+            part, ids = ids[:room], ids[room:]
+            self._open_file().write(part.astype(self._on_disk).data)
+            self._in_shard += part.size
+            self.tokens += part.size
+            if self._in_shard == MAX_SHARD_TOKENS:
+                self._finish_shard()
+
+    def _open_file(self) -> BinaryIO:
+        if self._file is None:
+            self._context = self._directory.open(self._name())
+            self._file = self._context.__enter__()
+            self._file.write(bytes(_HEADER_BYTES))
+        return self._file
+
+    def _finish_shard(self) -> None:
+        if self._file is None or self._context is None:
+            return
+        self._file.seek(0)
+        self._file.write(_header(self._on_disk, self._in_shard))
+        self._context.__exit__(None, None, None)
+        self.shards.append(WrittenShard(self._name(), self._in_shard))
+        self._file, self._context, self._in_shard = None, None, 0
+
+    def _name(self) -> str:
+        return f"{self._split}-{len(self.shards):05d}.npy"
+
+
+class TokenStream:
+    """The ids of one split, in order, over any number of shards; nothing is read before it is asked for."""
+
+    def __init__(self, shards: Sequence[np.ndarray]) -> None:
+        assert shards, "a split has at least one shard"
+        self._shards = list(shards)
+        self._starts = np.cumsum([0, *(len(shard) for shard in shards)])  # of each shard, and the end
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def windows(self, starts: np.ndarray, length: int) -> np.ndarray:
+        """The ids starts[i] : starts[i] + length as int64 (n, length), from starts int64 (n,)."""
+        assert length >= 1, "a window has at least one token"
+        inside = starts.size == 0 or (starts.min() >= 0 and starts.max() + length <= len(self))
+        assert inside, "a window reaches beyond the split"
+        if len(self._shards) == 1 and length <= len(self):
+            rows = np.lib.stride_tricks.sliding_window_view(self._shards[0], length)  # a view: nothing is copied yet
+            gathered: np.ndarray = rows[starts].astype(np.int64)
+            return gathered
+        places = starts[:, None] + np.arange(length)  # (n, length)
+        owners = np.searchsorted(self._starts, places, side="right") - 1
+        ids = np.empty(places.shape, dtype=np.int64)
+        for owner in np.unique(owners):
+            mine = owners == owner
+            ids[mine] = self._shards[owner][places[mine] - self._starts[owner]]
+        return ids
+
+
+def open_shard(path: Path, tokens: int, dtype: Dtype) -> np.ndarray:
+    """A memory map of a shard, shape (tokens,); raises DatasetError where the file's header says otherwise."""
+    try:
+        shard = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError, SyntaxError) as error:
+        raise DatasetError(f"'{path}' cannot be read as token ids: {error}.") from None
+    if shard.shape != (tokens,) or shard.dtype != np.dtype(dtype).newbyteorder("<"):
+        raise DatasetError(f"'{path}' holds {shard.dtype} {shard.shape} instead of {dtype} ({tokens},).")
+    return np.asarray(shard)
+
+
+def _header(dtype: np.dtype[np.generic], tokens: int) -> bytes:
+    """The first 128 bytes of a `.npy` file of one dimension, version 1.0."""
+    text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({tokens},), }}"
+    space = _HEADER_BYTES - len(_NUMPY_MAGIC) - 2
+    body = text.ljust(space - 1).encode("latin-1") + b"\n"
+    return _NUMPY_MAGIC + space.to_bytes(2, "little") + body

@@ -1,0 +1,212 @@
+"""From a survey of texts to the files of a dataset folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from gptcli import storage
+from gptcli.config import TokenizerConfig
+from gptcli.errors import CorpusError
+from gptcli.text.bpe import train_bpe
+from gptcli.text.char import char_tokenizer
+from gptcli.text.corpus import OnBytes, read_text
+from gptcli.text.manifest import FORMAT, MANIFEST_FILE, Manifest, ShardEntry, SourceEntry, SplitEntry, TokenizerEntry
+from gptcli.text.survey import Survey, Text, utf8_length
+from gptcli.text.tokenizer import TOKENIZER_FILE, Tokenizer, load_tokenizer
+from gptcli.text.tokens import ShardWriter, dtype_for
+
+CHAR_BELOW_BYTES = 5_000_000
+"""`auto` takes characters below this much text, BPE from there on."""
+MOST_CHARACTERS = 5_000
+"""`auto` takes BPE for an alphabet larger than this: most of its characters would be too rare to learn."""
+_FEWEST_TOKENS = 2
+
+Report = Callable[[str], OnBytes]
+"""Begins a stage of the work ("encoding") and gives what is to be called with each number of bytes done."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The characters start..stop of a text, all in one split."""
+
+    text: Text
+    start: int
+    stop: int
+
+
+def split_parts(survey: Survey, training_characters: int) -> tuple[list[Part], list[Part]]:
+    """The parts for training (the first so many characters) and for validation (the rest)."""
+    train, val, before = [], [], 0
+    for text in survey.texts:
+        cut = min(max(training_characters - before, 0), text.characters)
+        train += [Part(text, 0, cut)] if cut else []
+        val += [Part(text, cut, text.characters)] if cut < text.characters else []
+        before += text.characters
+    return train, val
+
+
+def make_tokenizer(
+    config: TokenizerConfig, survey: Survey, train: list[Part], report: Report
+) -> tuple[Tokenizer, list[str]]:
+    """The tokenizer that `config` asks for, learned where it must be, and what to tell about it.
+
+    The alphabet of a character tokenizer is that of the whole text; BPE learns from the training split alone.
+    """
+    if is_path(config.kind):
+        return load_tokenizer(Path(config.kind)), []
+    kind, why = _choice(config.kind, survey)
+    notes = [why] if why else []
+    if kind == "char":
+        return char_tokenizer(survey.alphabet), notes
+    on_bytes = report("training tokenizer")
+    pieces = chain.from_iterable(read_part(part) for part in train)
+    tokenizer = train_bpe(_counted(pieces, on_bytes), config.vocab_size)
+    if tokenizer.vocab_size < config.vocab_size:
+        notes.append(
+            f"The text is too small for {config.vocab_size:,} entries; the vocabulary has {tokenizer.vocab_size:,}."
+        )
+    return tokenizer, notes
+
+
+def is_path(kind: str) -> bool:
+    """Whether `--tokenizer` names a file rather than a kind."""
+    return kind not in ("auto", "char", "bpe")
+
+
+def write_dataset(
+    new: storage.NewDirectory,
+    survey: Survey,
+    splits: tuple[list[Part], list[Part]],
+    tokenizer: Tokenizer,
+    sources: tuple[SourceEntry, ...],
+    *,
+    name: str,
+    key: str,
+    report: Report,
+) -> None:
+    """Encode both splits into the folder `new` and write its manifest last."""
+    on_bytes = report("encoding")
+    uses_end_of_text = len(survey.texts) > 1 and tokenizer.end_of_text is not None
+    entries, first_token = [], None
+    for split, parts in zip(("train", "val"), splits, strict=True):
+        writing = _SplitWriting(tokenizer, uses_end_of_text, on_bytes)
+        with ShardWriter(new, split, dtype_for(tokenizer.vocab_size)) as writer:
+            for ids in writing.ids(parts):
+                writer.append(ids)
+        if writer.tokens < _FEWEST_TOKENS:
+            raise _too_short(split, writer.tokens)
+        entries.append(_split_entry(new, writer, writing))
+        first_token = writing.first_token if first_token is None else first_token
+    new.write(TOKENIZER_FILE, tokenizer.to_json().encode())
+    assert first_token is not None, "the training split has tokens"
+    manifest = Manifest(
+        format=FORMAT,
+        name=name,
+        key=key,
+        tokenizer=TokenizerEntry.model_validate(
+            {"kind": tokenizer.kind, "vocab_size": tokenizer.vocab_size, "fingerprint": tokenizer.fingerprint}
+        ),
+        documents=len(survey.texts),
+        uses_end_of_text=uses_end_of_text,
+        start_id=_start_id(tokenizer, survey, uses_end_of_text, first_token),
+        train=entries[0],
+        val=entries[1],
+        sources=sources,
+    )
+    new.write(MANIFEST_FILE, storage.to_json(manifest.model_dump(mode="json")))
+
+
+def read_part(part: Part) -> Iterator[str]:
+    """The characters of a part, in pieces; raises CorpusError if the file changed since the survey."""
+    place = 0
+    for piece in read_text(part.text.file, lambda _: None):
+        wanted = piece[max(part.start - place, 0) : max(part.stop - place, 0)]
+        place += len(piece)
+        if wanted:
+            yield wanted
+        if part.stop <= place and part.stop < part.text.characters:
+            return
+    if place != part.text.characters:
+        raise CorpusError(f"{part.text.file.shown} changed while it was read.", "Run the same command again.")
+
+
+class _SplitWriting:
+    """Encodes the parts of a split, and counts their text."""
+
+    def __init__(self, tokenizer: Tokenizer, uses_end_of_text: bool, on_bytes: OnBytes) -> None:
+        self.characters = self.bytes = 0
+        self.first_token: int | None = None
+        """The first id that stands for text."""
+        self._tokenizer, self._on_bytes = tokenizer, on_bytes
+        self._separator = np.array([tokenizer.end_of_text] if uses_end_of_text else [], dtype=np.uint32)
+
+    def ids(self, parts: list[Part]) -> Iterator[np.ndarray]:
+        for part in parts:
+            if part.start == 0 and self._separator.size:  # the rest of a text that was cut begins no document
+                yield self._separator
+            for ids in self._tokenizer.encode_pieces(self._counted(read_part(part))):
+                if self.first_token is None and ids.size:
+                    self.first_token = int(ids[0])
+                yield ids
+
+    def _counted(self, pieces: Iterator[str]) -> Iterator[str]:
+        for piece in pieces:
+            length = utf8_length(piece)
+            self.characters += len(piece)
+            self.bytes += length
+            yield piece
+            self._on_bytes(length)
+
+
+def _counted(pieces: Iterator[str], on_bytes: OnBytes) -> Iterator[str]:
+    for piece in pieces:
+        yield piece
+        on_bytes(utf8_length(piece))
+
+
+def _split_entry(new: storage.NewDirectory, writer: ShardWriter, writing: _SplitWriting) -> SplitEntry:
+    with storage.disk_errors(new.path):
+        files = storage.fingerprints(new.path, [shard.file for shard in writer.shards])
+    shards = tuple(
+        ShardEntry(file=shard.file, tokens=shard.tokens, dtype=writer.dtype, **files[shard.file])
+        for shard in writer.shards
+    )
+    return SplitEntry(tokens=writer.tokens, characters=writing.characters, bytes=writing.bytes, shards=shards)
+
+
+def _choice(kind: str, survey: Survey) -> tuple[str, str]:
+    """`char` or `bpe`, and why where `auto` chose."""
+    if kind != "auto":
+        return kind, ""
+    size, alphabet = _size(survey.bytes), len(survey.alphabet)
+    if survey.bytes >= CHAR_BELOW_BYTES:
+        return "bpe", f"Tokenizer: BPE, since the text has {size} (characters below {CHAR_BELOW_BYTES / 1e6:.0f} MB)."
+    if alphabet > MOST_CHARACTERS:
+        return "bpe", f"Tokenizer: BPE, since {alphabet:,} distinct characters are too many to learn one by one."
+    return "char", f"Tokenizer: {alphabet:,} characters, since the text is small ({size})."
+
+
+def _size(count: int) -> str:
+    """Bytes for people: 74 bytes, 1.1 MB."""
+    return f"{count / 1e6:,.1f} MB" if count >= 100_000 else f"{count:,} bytes"
+
+
+def _start_id(tokenizer: Tokenizer, survey: Survey, uses_end_of_text: bool, first_token: int) -> int:
+    """What an empty prompt starts from: `<|endoftext|>` if the text has it, else a newline, else the text's start."""
+    if uses_end_of_text and tokenizer.end_of_text is not None:
+        return tokenizer.end_of_text
+    newline = tokenizer.encode("\n") if "\n" in survey.alphabet else []
+    return newline[0] if len(newline) == 1 else first_token
+
+
+def _too_short(split: str, tokens: int) -> CorpusError:
+    where = "training" if split == "train" else "validation"
+    return CorpusError(
+        f"The text is too short: its {where} part has {tokens} token{'' if tokens == 1 else 's'}, and needs 2.",
+        "Use more text, or another --val-fraction.",
+    )
