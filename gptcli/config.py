@@ -10,6 +10,7 @@ Nothing here imports torch, so that `gptcli --help` stays quick.
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -172,7 +173,7 @@ class SamplingConfig(_Section):
     """Keep tokens at least this share as likely as the most likely one."""
     repetition_penalty: Positive = 1.0
     num_samples: Count = 1
-    stop: tuple[str, ...] = ()
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1337
     """Sample number i draws from its own stream, seed + i."""
 
@@ -248,14 +249,14 @@ def merge(*layers: Mapping[str, Any]) -> Values:
     return merged
 
 
-def build_config(preset_name: str, file_values: Values, override_values: Values, *, vocab_size: int) -> RunConfig:
-    """The config of a run: defaults < preset < config file < flags and `--set`.
+def build_config(preset_name: str, *layers: Mapping[str, Any], vocab_size: int) -> RunConfig:
+    """The config of a run: defaults < preset < `layers`, each stronger than the one before (config file < flags).
 
     `vocab_size` comes from the tokenizer, since the model needs a row for each of its ids. Raises ConfigError, which
     names every problem at once.
     """
     derived = {"preset": PRESET_ALIASES.get(preset_name, preset_name), "model": {"vocab_size": vocab_size}}
-    return parse_config(merge(preset(preset_name), file_values, override_values, derived))
+    return parse_config(merge(preset(preset_name), *layers, derived))
 
 
 def parse_config(values: Values) -> RunConfig:
@@ -272,6 +273,20 @@ def parse_section(section: type[S], values: Values) -> S:
         return section.model_validate(values)
     except ValidationError as error:
         raise config_error(error, section) from None
+
+
+def parse_flags(section: type[S], values: Values) -> S:
+    """One section from flags of the same names; raises ConfigError that names the flags, as a person typed them."""
+    try:
+        return section.model_validate(values)
+    except ValidationError as error:
+        problems = []
+        for problem in error.errors():
+            flag = "--" + str(problem["loc"][0]).replace("_", "-")
+            reason = re.sub(r"^(Value error,|Input should|String should) ", "", problem["msg"])
+            reason = reason if reason.startswith("must") else f"must {reason}"
+            problems.append(f"{flag} cannot be {problem['input']!r}: it {reason}")
+        raise ConfigError("; ".join(problems) + ".") from None
 
 
 def load_config_file(path: Path) -> Values:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
+
+if TYPE_CHECKING:
+    from gptcli.config import DtypeName
 
 OUTPUT_PANEL = "Output"
 MACHINE_PANEL = "Machine"
@@ -29,6 +32,17 @@ Dtype = Annotated[
         rich_help_panel=MACHINE_PANEL,
     ),
 ]
+
+
+def number_format(name: str) -> DtypeName | None:
+    """The value of --dtype: None for auto; raises UsageError for what is no number format."""
+    from gptcli.config import DtypeName
+    from gptcli.errors import UsageError
+
+    if name not in ("auto", *get_args(DtypeName)):
+        raise UsageError(f"--dtype cannot be '{name}'.", "Use auto, float32, bfloat16 or float16.")
+    return None if name == "auto" else cast(DtypeName, name)
+
 
 # For raw text: what `tokenize` and `train` ask alike.
 TEXT_PANEL = "Text"

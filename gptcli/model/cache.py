@@ -39,6 +39,12 @@ class KVCache:
         """Count `tokens` as cached, once every layer has appended them."""
         self.length += tokens
 
+    def copy_from(self, other: KVCache) -> None:
+        """Take over what `other` holds; if it holds one sequence, every sequence here starts with that."""
+        self.length = other.length
+        self.keys[:, :, :, : other.length] = other.keys[:, :, :, : other.length]
+        self.values[:, :, :, : other.length] = other.values[:, :, :, : other.length]
+
     def clear(self) -> None:
         """Forget everything; the memory stays."""
         self.length = 0

@@ -1,0 +1,74 @@
+"""From logits to a token: the filters that people know from transformers, in its order and with its meaning.
+
+    repetition penalty → temperature → top-k → top-p → min-p → softmax → draw
+
+Each is a pure function over the rows of a batch. A removed token has the logit -inf.
+
+Letters: B sequences, V vocabulary, K candidates: V, or the k of top-k.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def penalize_repetition(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
+    """Make tokens that were seen less likely: logits (B, V), seen bool (B, V) → (B, V). Keskar et al. 2019 (CTRL).
+
+    A positive logit is divided by the penalty and a negative one multiplied, so that 1 changes nothing and more always
+    means less likely.
+    """
+    return torch.where(seen, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
+
+
+def top_k_candidates(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k most likely tokens: logits (B, V) → their logits (B, K) and ids (B, K), in the order of the vocabulary.
+
+    What follows then works on K numbers a row instead of V. Among equal logits at the border exactly so many stay that
+    there are k.
+    """
+    ids = logits.topk(k, dim=-1, sorted=False).indices.sort(dim=-1).values  # (B, K)
+    return logits.gather(-1, ids), ids
+
+
+def apply_temperature(logits: Tensor, temperature: float) -> Tensor:
+    """Sharpen (below 1) or flatten (above 1) the distribution: (B, K) → (B, K), for a temperature above 0.
+
+    The largest logit is made 0 first, which changes no probability, so that no temperature is too small to divide by.
+    """
+    return (logits - logits.amax(dim=-1, keepdim=True)) / temperature
+
+
+def keep_top_p(logits: Tensor, p: float) -> Tensor:
+    """Keep the fewest most likely tokens whose probabilities reach p: (B, K) → (B, K). Holtzman et al. 2019.
+
+    >>> keep_top_p(torch.tensor([[0.5, 0.3, 0.2]]).log(), 0.6).exp()
+    tensor([[0.5000, 0.3000, 0.0000]])
+    """
+    ascending, order = logits.sort(dim=-1)  # 2 of (B, K)
+    remove = ascending.softmax(dim=-1).cumsum(dim=-1) <= 1 - p  # (B, K), the tail that is not needed for p
+    remove[..., -1] = False
+    return logits.masked_fill(remove.scatter(-1, order, remove), float("-inf"))
+
+
+def keep_min_p(logits: Tensor, p: float) -> Tensor:
+    """Keep tokens at least p times as likely as the most likely one: (B, K) → (B, K). Nguyen et al. 2024.
+
+    >>> keep_min_p(torch.tensor([[0.5, 0.3, 0.2]]).log(), 0.5).exp()
+    tensor([[0.5000, 0.3000, 0.0000]])
+    """
+    probabilities = logits.softmax(dim=-1)  # (B, K)
+    threshold = p * probabilities.amax(dim=-1, keepdim=True)  # (B, 1)
+    return logits.masked_fill(probabilities < threshold, float("-inf"))
+
+
+def draw(logits: Tensor, uniform: Tensor) -> Tensor:
+    """One candidate a row by its probability: logits (B, K), uniform numbers in [0, 1) (B, 1) → positions (B, 1).
+
+    The inverse of the cumulative distribution in float64: the first candidate whose cumulative probability exceeds the
+    uniform number. One number decides, so a row's draw depends on nothing but its own logits and number.
+    """
+    cumulative = logits.softmax(dim=-1, dtype=torch.float64).cumsum(dim=-1)  # (B, K)
+    position = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)  # (B, 1)
+    return position.clamp_(max=logits.shape[-1] - 1)  # NaN sorts last: a broken model must not index past the end

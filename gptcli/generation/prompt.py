@@ -1,0 +1,34 @@
+"""The prompt: read from a file or standard input, and turned into ids."""
+
+from __future__ import annotations
+
+from gptcli.checkpoints.model_folder import ModelFolder
+from gptcli.errors import UsageError
+from gptcli.text.bytelevel import Unknown
+from gptcli.text.corpus import find_texts, read_text
+
+
+def read_prompt(path: str) -> str:
+    """The text of a prompt file, or of standard input for `-`, exactly as it is but for a byte-order mark.
+
+    Raises CorpusError, with file and byte offset, for what is not UTF-8.
+    """
+    with find_texts([path], ()) as files:
+        return "".join(read_text(files[0], lambda read: None))
+
+
+def require_unicode(text: str, flag: str) -> str:
+    """The text, unless the command line held bytes that are not UTF-8, which Python keeps as lone surrogates."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UsageError(f"{flag} is not valid UTF-8.", "Set the terminal to UTF-8, or use --prompt-file.") from None
+    return text
+
+
+def prompt_ids(folder: ModelFolder, text: str, unknown: Unknown) -> list[int]:
+    """The ids that a text starts from; for a text without any, the model's start token.
+
+    Raises TokenizerError, which names them, for characters that the tokenizer does not know, unless `unknown` is skip.
+    """
+    return folder.tokenizer.encode(text, unknown=unknown) or [folder.start_id]

@@ -1,0 +1,85 @@
+"""What the model sees while it writes: a window of tokens whose keys and values are cached.
+
+A model has a context of `block_size` tokens. When one more would not fit, the oldest half is dropped and the rest is
+prefilled again at the first positions. That costs one pass over half a context every half context, and the model
+always sees at least half of its context.
+
+Letters: B sequences, P prompt tokens, S tokens in the window, C width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gptcli.errors import ModelFolderError, OutOfMemoryError
+from gptcli.model.cache import KVCache
+from gptcli.model.gpt import GPT
+
+
+def window_start(tokens: int, block_size: int) -> int:
+    """The first of `tokens` tokens that the model still sees: the oldest half of a context is dropped at a time.
+
+    >>> [window_start(tokens, 8) for tokens in (1, 8, 9, 12, 13)]
+    [0, 0, 4, 4, 8]
+    """
+    half = (block_size + 1) // 2
+    return half * -(-max(0, tokens - block_size) // half)
+
+
+class Window:
+    """The tokens that `batch_size` continuations of one prompt see; gives the logits of what comes next."""
+
+    def __init__(self, model: GPT, batch_size: int) -> None:
+        assert not model.training, "dropout would disturb the text"
+        self._model = model
+        self._cache = new_cache(model, batch_size)
+        block_size = model.config.block_size
+        self._ids = torch.empty(batch_size, block_size, dtype=torch.long, device=model.wte.weight.device)
+        self.slides = 0
+        """How often the oldest half was dropped since the prompt."""
+
+    @torch.inference_mode()
+    def prefill(self, prompt: Tensor) -> Tensor:
+        """Take in the prompt, (1, P) with P at least 1, once for all sequences → logits (B, V).
+
+        Of a prompt that is longer than the context the last tokens count, by the rule of the window. Raises
+        ModelFolderError if the model computes no finite number.
+        """
+        prompt = prompt[:, window_start(prompt.shape[1], self._model.config.block_size) :]  # (1, S)
+        B, S = self._ids.shape[0], prompt.shape[1]
+        one = self._cache if B == 1 else new_cache(self._model, 1)
+        logits = self._model.head(self._model.hidden(prompt, one)[:, -1])  # (1, V)
+        if not torch.isfinite(logits).all():
+            raise ModelFolderError(
+                "The model computes NaN or infinity instead of probabilities.",
+                "Its weights are damaged, or the number format is too small for them: try --dtype float32.",
+            )
+        if one is not self._cache:
+            self._cache.copy_from(one)
+        self._ids[:, :S] = prompt
+        return logits.repeat(B, 1)
+
+    @torch.inference_mode()
+    def append(self, tokens: Tensor) -> Tensor:
+        """Add one token to each sequence, (B, 1) → logits of what follows (B, V)."""
+        S = self._cache.length
+        if self._cache.room == 0:
+            kept = self._ids[:, window_start(S + 1, S) :]  # (B, S // 2)
+            tokens = torch.cat((kept, tokens), dim=1)  # (B, S // 2 + 1)
+            self._cache.clear()
+            self.slides += 1
+            S = 0
+        self._ids[:, S : S + tokens.shape[1]] = tokens
+        return self._model.head(self._model.hidden(tokens, self._cache)[:, -1])  # (B, V)
+
+
+def new_cache(model: GPT, batch_size: int) -> KVCache:
+    """An empty cache beside the model's weights, in their number format; raises OutOfMemoryError."""
+    weight = model.wte.weight
+    try:
+        return KVCache(model.config, batch_size, device=weight.device, dtype=weight.dtype)
+    except RuntimeError:  # torch says no more exactly on a CPU
+        raise OutOfMemoryError(
+            f"There is not enough memory to write {batch_size:,} samples at once.", "Lower --num-samples."
+        ) from None

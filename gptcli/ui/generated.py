@@ -1,0 +1,112 @@
+"""How generated text is shown: as it comes, sample after sample; and the closing line."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from gptcli.generation.stream import Finished, FinishReason, Piece
+from gptcli.ui.console import Output, printable
+
+SEPARATOR = "---------------"
+_REASONS: dict[FinishReason, str] = {
+    "length": "reached --max-new-tokens",
+    "stop": "met a stop string",
+    "end_of_text": "the text ended",
+}
+
+
+def show_text(events: Iterable[Piece | Finished], count: int, *, before: str) -> list[Finished]:
+    """Print `count` samples in their order, each whole, after the text `before` (the prompt, or ""); their summaries.
+
+    The sample whose turn it is streams; those that run beside it wait until it is complete.
+    """
+    waiting: dict[int, str] = defaultdict(str)
+    finished: dict[int, Finished] = {}
+    writer, turn = _Writer(), 0
+    writer.write(before)
+    for event in events:
+        if isinstance(event, Finished):
+            finished[event.sample] = event
+        elif event.sample == turn:
+            writer.write(event.text)
+        else:
+            waiting[event.sample] += event.text
+        while turn in finished and turn + 1 < count:
+            turn += 1
+            writer.end_line()
+            writer.write(f"{SEPARATOR}\n{before}{waiting.pop(turn, '')}")
+    writer.end_line()
+    return [finished[sample] for sample in sorted(finished)]
+
+
+def show_json(events: Iterable[Piece | Finished], output: Output, *, prompt: str) -> list[Finished]:
+    """Print one JSON object a line for each sample, in their order; their summaries."""
+    finished = sorted((event for event in events if isinstance(event, Finished)), key=lambda event: event.sample)
+    for sample in finished:
+        output.json(as_json(sample, prompt))
+    return finished
+
+
+def as_json(sample: Finished, prompt: str) -> dict[str, Any]:
+    """One sample for programs; the names are a promise."""
+    return {
+        "prompt": prompt,
+        "text": sample.text,
+        "tokens": sample.tokens,
+        "finish_reason": sample.finish_reason,
+        "seed": sample.seed,
+        "tokens_per_second": sample.tokens_per_second,
+        "first_token_seconds": sample.first_token_seconds,
+    }
+
+
+def closing_line(samples: Sequence[Finished]) -> str:
+    """`200 tokens · first after 12 ms · 1,234 tokens/s · reached --max-new-tokens · seed 42 · window slid 2 times`."""
+    tokens, first, last = sum(sample.tokens for sample in samples), samples[0], samples[-1]
+    parts = [f"{tokens:,} token" + "s" * (tokens != 1)]
+    if len(samples) > 1:
+        parts[0] += f" in {len(samples):,} samples"
+    if first.first_token_seconds is not None:
+        parts.append(f"first after {_duration(first.first_token_seconds)}")
+        # The samples run side by side, so that their speeds add up over the time of the longest.
+        seconds = max(sample.seconds for sample in samples) - first.first_token_seconds
+        if tokens > len(samples) and seconds > 0:
+            parts.append(f"{(tokens - len(samples)) / seconds:,.0f} tokens/s")
+    reasons = Counter(sample.finish_reason for sample in samples)
+    parts += [_REASONS[reason] + (f" ({count})" if len(reasons) > 1 else "") for reason, count in reasons.items()]
+    parts.append(f"seed {first.seed}" if len(samples) == 1 else f"seeds {first.seed} to {last.seed}")
+    slides = max(sample.slides for sample in samples)
+    if slides:
+        parts.append("window slid " + ("once" if slides == 1 else f"{slides} times"))
+    return " · ".join(parts)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds * 1000:,.0f} ms" if seconds < 1 else f"{seconds:,.1f} s"
+
+
+class _Writer:
+    """Text on standard output, at once: as it is on a pipe, made harmless on a terminal."""
+
+    def __init__(self) -> None:
+        self._safe = sys.stdout.isatty()
+        self._line_open = False
+
+    def write(self, text: str) -> None:
+        if not text:
+            return
+        self._line_open = not text.endswith("\n")
+        text = printable(text) if self._safe else text
+        try:
+            sys.stdout.write(text)
+        except UnicodeEncodeError:  # a terminal that is not set to UTF-8
+            encoding = sys.stdout.encoding
+            sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
+
+    def end_line(self) -> None:
+        if self._line_open:
+            self.write("\n")

@@ -1,0 +1,170 @@
+"""The parts of the model against worked answers and the obvious reference, and the contracts of causality and ln V."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from gptcli.config import PRESETS, ModelConfig, preset
+from gptcli.model import gpt
+from gptcli.model.gpt import GPT, MLP, attend
+from tests.model.reference import assert_close, attention_weights, gelu, random_model, reference_logits
+
+TINY = ModelConfig(vocab_size=11, n_layer=2, n_head=2, n_embd=8, block_size=8)
+
+
+def test_layer_norm_has_mean_0_and_deviation_1_before_scale() -> None:
+    model = GPT(TINY)
+    x = 5 + 3 * torch.randn(4, 7, 8)
+    normed = model.h[0].ln_1(x)
+    assert torch.allclose(normed.mean(-1), torch.zeros(4, 7), atol=1e-5)
+    assert torch.allclose(normed.std(-1, correction=0), torch.ones(4, 7), atol=1e-3)
+
+
+def test_mlp_uses_the_tanh_form_of_gelu() -> None:
+    # Values of x Φ(x) in its tanh form, to six places.
+    x = torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0], dtype=torch.float64)
+    known = torch.tensor([-0.045402, -0.158808, 0.0, 0.841192, 1.954598], dtype=torch.float64)
+    assert torch.allclose(gelu(x), known, atol=1e-6)
+    mlp = MLP(TINY).double()
+    with torch.no_grad():
+        mlp.c_fc.weight.copy_(torch.eye(32, 8))
+        mlp.c_proj.weight.copy_(torch.eye(8, 32))
+        mlp.c_fc.bias.zero_()
+        mlp.c_proj.bias.zero_()
+        assert torch.allclose(mlp(F.pad(x, (0, 3)))[:5], known, atol=1e-6)
+
+
+def test_ids_become_logits() -> None:
+    assert GPT(TINY)(torch.randint(11, (2, 8))).shape == (2, 8, 11)
+
+
+def product_attention_weights(q: Tensor, k: Tensor) -> Tensor:
+    """What the product's attention weighs values with: its answer when value number s is the unit vector s."""
+    return attend(q, k, torch.eye(k.shape[2], dtype=q.dtype).expand(*k.shape[:2], -1, -1))
+
+
+def check_attention_weights() -> None:
+    q, k = torch.randn(2, 3, 2, 5, 5, dtype=torch.float64).unbind(0)  # 2 of (3, 2, 5, 5): T = D, as V must be
+    weights = product_attention_weights(q, k)  # (3, 2, 5, 5)
+    assert torch.allclose(weights.sum(-1), torch.ones(3, 2, 5, dtype=torch.float64), atol=1e-12)
+    assert not weights.triu(1).any()
+    assert torch.allclose(weights, attention_weights(q, k), atol=1e-12)
+    # New queries behind cached keys: the last rows of the same matrix.
+    for new in (1, 2, 4):
+        late = product_attention_weights(q[:, :, -new:], k)
+        assert torch.allclose(late, weights[:, :, -new:], atol=1e-12)
+
+
+def test_attention_weights() -> None:
+    check_attention_weights()
+
+
+def test_attention_weights_notice_a_missing_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = F.scaled_dot_product_attention
+    monkeypatch.setattr(gpt.F, "scaled_dot_product_attention", lambda q, k, v, **options: plain(q, k, v))
+    with pytest.raises(AssertionError):
+        check_attention_weights()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_model_is_the_reference(dtype: torch.dtype) -> None:
+    model = random_model(TINY, dtype)
+    ids = torch.randint(11, (3, 8))
+    assert_close(model(ids), reference_logits(model, ids))
+
+
+PARAMETERS = {
+    ("nano", 65): 94_176,
+    ("tiny", 65): 818_048,
+    ("mini", 65): 2_731_200,
+    ("small", 65): 10_770_816,
+    ("medium", 65): 25_515_520,
+    ("gpt2", 50_257): 124_439_808,
+    ("gpt2-small", 50_257): 124_439_808,
+    ("gpt2-medium", 50_257): 354_823_168,
+    ("gpt2-large", 50_257): 774_030_080,
+    ("gpt2-xl", 50_257): 1_557_611_200,
+}
+
+
+@pytest.mark.parametrize(("name", "vocab_size"), PARAMETERS)
+def test_presets_have_their_parameters(name: str, vocab_size: int) -> None:
+    config = ModelConfig(vocab_size=vocab_size, **preset(name)["model"])
+    with torch.device("meta"):
+        model = GPT(config)
+    assert sum(parameter.numel() for parameter in model.parameters()) == PARAMETERS[name, vocab_size]
+
+
+def test_every_preset_is_counted() -> None:
+    assert {name for name, _ in PARAMETERS} >= PRESETS.keys()
+
+
+def check_causality() -> None:
+    """Changing token t changes no logits before t, and does change those at t."""
+    model = random_model(TINY)
+    ids = torch.randint(11, (1, 8))
+    before = model(ids)
+    for t in range(8):
+        changed = ids.clone()
+        changed[0, t] = (ids[0, t] + 1) % 11
+        after = model(changed)
+        assert torch.equal(after[:, :t], before[:, :t])
+        assert not torch.equal(after[:, t], before[:, t])
+
+
+def test_causality() -> None:
+    check_causality()
+
+
+def test_causality_notices_a_look_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = F.scaled_dot_product_attention
+    monkeypatch.setattr(gpt, "attend", lambda q, k, v, dropout=0.0: plain(q, k, v))
+    with pytest.raises(AssertionError):
+        check_causality()
+
+
+def check_first_loss() -> None:
+    """An untrained model knows nothing: its loss is near that of guessing evenly, ln V."""
+    torch.manual_seed(0)
+    config = ModelConfig(vocab_size=65, n_layer=4, n_head=4, n_embd=64, block_size=32)
+    ids = torch.randint(65, (8, 33))
+    logits = GPT(config)(ids[:, :-1])  # (8, 32, 65)
+    loss = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+    assert loss.item() == pytest.approx(math.log(65), abs=0.05)
+
+
+def test_first_loss_is_near_ln_v() -> None:
+    check_first_loss()
+
+
+def test_first_loss_notices_large_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpt, "INITIAL_DEVIATION", 0.5)
+    with pytest.raises(AssertionError):
+        check_first_loss()
+
+
+def test_projections_into_the_residual_stream_start_smaller() -> None:
+    torch.manual_seed(0)
+    model = GPT(ModelConfig(vocab_size=65, n_layer=8, n_head=4, n_embd=128, block_size=32))
+    assert model.h[3].attn.c_attn.weight.std().item() == pytest.approx(0.02, rel=0.05)
+    assert model.h[3].attn.c_proj.weight.std().item() == pytest.approx(0.02 / 4, rel=0.05)
+    assert model.h[3].mlp.c_proj.weight.std().item() == pytest.approx(0.02 / 4, rel=0.05)
+    assert all(not value.any() for name, value in model.named_parameters() if name.endswith("bias"))
+
+
+def test_dropout_only_in_training() -> None:
+    model = GPT(TINY.model_copy(update={"dropout": 0.5}))
+    ids = torch.randint(11, (1, 8))
+    assert not torch.equal(model(ids), model(ids))
+    model.eval()
+    assert torch.equal(model(ids), model(ids))
+
+
+def test_more_tokens_than_the_context_are_a_mistake_of_the_caller() -> None:
+    with pytest.raises(AssertionError, match="context"):
+        GPT(TINY)(torch.zeros(1, 9, dtype=torch.long))

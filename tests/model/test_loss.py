@@ -1,0 +1,75 @@
+"""The chunked loss against plain cross-entropy: value and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from gptcli.model import loss
+from gptcli.model.loss import next_token_loss
+
+N, C, V = 21, 16, 37
+
+
+def plain(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy((hidden @ weight.T).float() if hidden.dtype != torch.float64 else hidden @ weight.T, targets)
+
+
+def gradients(compute: Callable[[Tensor, Tensor, Tensor], Tensor], dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """The mean loss of the same random numbers, and its gradients by hidden states and weights."""
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(N, C, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
+    weight = torch.randn(V, C, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
+    targets = torch.randint(V, (N,), generator=generator)
+    value = compute(hidden, weight, targets)
+    value.backward()
+    assert hidden.grad is not None
+    assert weight.grad is not None
+    return value.detach(), hidden.grad, weight.grad
+
+
+def check_chunked(rows: int) -> None:
+    chunked = gradients(lambda h, w, t: next_token_loss(h, w, t, chunk_logits=rows * V) / N, torch.float64)
+    expected = gradients(plain, torch.float64)
+    for actual, known in zip(chunked, expected, strict=True):
+        assert torch.allclose(actual, known, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 7, 20, N])
+def test_chunked_is_plain(rows: int) -> None:
+    check_chunked(rows)
+
+
+def test_chunked_notices_a_wrong_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    backward = loss._ChunkedCrossEntropy.backward
+
+    def wrong(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        d_hidden, d_weight, *_ = backward(ctx, *grads)
+        return d_hidden * 1.001, d_weight, None, None
+
+    monkeypatch.setattr(loss._ChunkedCrossEntropy, "backward", staticmethod(wrong))
+    with pytest.raises(AssertionError):
+        check_chunked(4)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 2e-2), (torch.float16, 3e-3)])
+def test_chunked_under_autocast_is_near_float32(dtype: torch.dtype, tolerance: float) -> None:
+    def compute(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=dtype):
+            return next_token_loss(hidden, weight, targets, chunk_logits=4 * V) / N
+
+    for actual, known in zip(gradients(compute, torch.float32), gradients(plain, torch.float32), strict=True):
+        assert actual.dtype == torch.float32
+        assert (actual - known).abs().max().item() <= tolerance * max(1.0, known.abs().max().item())
+
+
+def test_no_gradients_where_none_are_needed() -> None:
+    hidden, weight, targets = torch.randn(N, C), torch.randn(V, C), torch.randint(V, (N,))
+    value = next_token_loss(hidden, weight, targets, chunk_logits=4 * V)
+    assert not value.requires_grad
+    assert value.item() == pytest.approx(F.cross_entropy(hidden @ weight.T, targets, reduction="sum").item(), rel=1e-5)
