@@ -1,0 +1,99 @@
+"""What this machine has: memory that is free, memory that this process holds, cores, a compiler."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that this process can still take on `device`.
+
+    On Linux the kernel's own estimate (MemAvailable), or what the process's control groups leave if that is less, so
+    that a container's limit counts; on macOS the free and reclaimable pages.
+    """
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free
+    if device.type == "mps":
+        return max(0, torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
+    if sys.platform == "darwin":
+        return _mac_free_memory(subprocess.run(["vm_stat"], capture_output=True, text=True, check=True).stdout)
+    return min([_kilobytes(Path("/proc/meminfo"), "MemAvailable"), *_cgroup_room(Path("/proc/self/cgroup"), _CGROUPS)])
+
+
+def total_memory(device: torch.device) -> int:
+    """Bytes of memory that `device` has."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    if device.type == "mps":
+        return torch.mps.recommended_max_memory()
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def resident_memory() -> int:
+    """Bytes of physical memory that this process holds now (macOS: held at most so far)."""
+    if sys.platform == "darwin":
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return _kilobytes(Path("/proc/self/status"), "VmRSS")
+
+
+def cores() -> int:
+    """Processor cores that this process may run on."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def compiler() -> str | None:
+    """The C++ compiler that torch.compile would find; None if there is none."""
+    return next((name for name in (os.environ.get("CXX"), "g++", "clang++") if name and shutil.which(name)), None)
+
+
+def _kilobytes(file: Path, key: str) -> int:
+    match = re.search(rf"^{key}:\s+(\d+) kB", file.read_text(), re.MULTILINE)
+    assert match, f"{file} has no {key}"
+    return int(match[1]) * 1024
+
+
+def _cgroup_room(membership: Path, root: Path) -> list[int]:
+    """What is left under each memory limit of the process's control groups and the groups above them."""
+    room = []
+    for line in membership.read_text().splitlines() if membership.exists() else []:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            base, names = root, ("memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            base, names = root / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        else:
+            continue
+        group = base / path.lstrip("/")
+        for folder in [group, *group.parents]:
+            if folder.is_relative_to(base):
+                room += _room_in(folder, *names)
+    return room
+
+
+def _room_in(group: Path, limit_name: str, usage_name: str, cache_name: str) -> list[int]:
+    """[bytes left under one group's limit], [] where it has none. Cached file pages count: they can be dropped."""
+    try:
+        limit, usage = (group / limit_name).read_text().strip(), int((group / usage_name).read_text())
+        statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):
+        return []  # the root group has no limit, and a container may not show its parents
+    return [max(0, int(limit) - usage + int(statistics.get(cache_name, 0)))] if limit.isdecimal() else []
+
+
+def _mac_free_memory(vm_stat: str) -> int:
+    """Bytes of free, inactive, speculative and purgeable pages in the output of macOS's `vm_stat`."""
+    page = re.search(r"page size of (\d+) bytes", vm_stat)
+    pages = re.findall(r"^Pages (?:free|inactive|speculative|purgeable):\s+(\d+)\.", vm_stat, re.MULTILINE)
+    return (int(page[1]) if page else 4096) * sum(map(int, pages))

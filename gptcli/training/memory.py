@@ -1,0 +1,190 @@
+"""How much memory training and sampling take, told before they start, and how much the machine has left.
+
+The figures are peaks: on a CPU the resident memory of the whole process, on CUDA and MPS what tensors allocate on the
+device. They are sums over what autograd keeps, read off the model's operations one by one (the tests compare them with
+measured peaks), for the plain program: `torch.compile` keeps fewer activations, and its compiler takes memory of its
+own.
+
+Letters: B sequences, T tokens, C width, H heads. A "row" is B·T·C numbers, one per element of the residual stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import torch
+
+from gptcli.config import ModelConfig
+from gptcli.model.gpt import parameter_count
+from gptcli.model.loss import CHUNK_LOGITS
+from gptcli.training.machine import resident_memory
+
+FLOAT32 = 4
+"""Bytes; parameters, gradients, optimizer state and the residual stream are float32 whatever the products are in."""
+
+KERNELS = {"cpu": 100 << 20, "cuda": 32 << 20, "mps": 0}
+"""Bytes that the first step adds once: libraries and their buffers on a CPU, cuBLAS's workspace on CUDA."""
+
+ALLOCATOR_SHARE = {"cpu": 0.35, "cuda": 0.0, "mps": 0.0}
+"""Holes that tensors of many sizes leave between them on the C library's heap, as a share of what comes and goes in a
+step. Measured with glibc between 0.26 (64 sequences of `small`) and 0.5 (16 of `mini`). CUDA's figure counts tensors
+only, so it has none."""
+
+CUDA_RESERVE = 0.9
+"""Share of a GPU's free memory that a plan may use: the caching allocator needs some room to cut its blocks."""
+
+
+@dataclass(frozen=True)
+class TrainingMemory:
+    """Bytes that training takes at its peak, by what they are for."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    """AdamW's two moments."""
+    casts: int
+    """Copies of the weight matrices in the half-size format; 0 in float32."""
+    activations: int
+    """What the forward pass keeps for the backward pass, and the first temporaries of that."""
+    loss: int
+    allocator: int
+    """Holes in the heap; see `ALLOCATOR_SHARE`."""
+    process: int
+    """CPU: the interpreter and its libraries, as resident now, before the model is built. Else 0."""
+    kernels: int
+
+    @property
+    def total(self) -> int:
+        """The peak."""
+        return sum(asdict(self).values())
+
+    @property
+    def needed(self) -> int:
+        """What must still be free: the peak without what the process has already."""
+        return self.total - self.process
+
+
+@dataclass(frozen=True)
+class SamplingMemory:
+    """Bytes that sampling takes at its peak, by what they are for."""
+
+    parameters: int
+    loading: int
+    """The weights file while it is read: on a CPU its pages are resident beside the model."""
+    cache: int
+    """Keys and values of every layer, allocated for the whole context."""
+    activations: int
+    """The pass over the prompt; later passes have one token per sequence."""
+    logits: int
+    process: int
+    kernels: int
+
+    @property
+    def total(self) -> int:
+        """The peak: the weights file is closed before the prompt is read."""
+        lasting = self.parameters + self.process
+        return lasting + max(self.loading, self.cache + self.activations + self.logits + self.kernels)
+
+    @property
+    def needed(self) -> int:
+        """What must still be free: the peak without what the process has already."""
+        return self.total - self.process
+
+
+def training_memory(
+    config: ModelConfig, micro_batch_size: int, dtype: torch.dtype, device_type: str, process: int | None = None
+) -> TrainingMemory:
+    """Peak memory of training with `micro_batch_size` full windows at once, products in `dtype`, AdamW.
+
+    `process` is the resident memory to start from; None measures this process, so call it before the model is built.
+    """
+    parameters = FLOAT32 * parameter_count(config)
+    activations = _activations(config, micro_batch_size, dtype.itemsize, device_type)
+    loss = _loss(config, micro_batch_size * config.block_size, dtype.itemsize, device_type)
+    return TrainingMemory(
+        parameters=parameters,
+        gradients=parameters,
+        optimizer=2 * parameters,
+        casts=_casts(config, dtype.itemsize),
+        activations=activations,
+        loss=loss,
+        allocator=int(ALLOCATOR_SHARE[device_type] * (activations + loss)),
+        process=_process(device_type, process),
+        kernels=KERNELS[device_type],
+    )
+
+
+def sampling_memory(
+    config: ModelConfig, batch_size: int, length: int, dtype: torch.dtype, device_type: str, process: int | None = None
+) -> SamplingMemory:
+    """Peak memory of generating `batch_size` texts at once after a prompt of `length` tokens, weights in `dtype`."""
+    item = dtype.itemsize
+    row = batch_size * length * config.n_embd * item
+    parameters = parameter_count(config)
+    return SamplingMemory(
+        parameters=item * parameters,
+        loading=FLOAT32 * parameters if device_type == "cpu" else 0,
+        cache=batch_size * config.block_size * cache_bytes_per_token(config, dtype),
+        activations=10 * row,  # residual stream, its norm, the MLP before and after GELU
+        logits=4 * FLOAT32 * batch_size * config.vocab_size,  # logits, and sorted, cumulated and kept ones
+        process=_process(device_type, process),
+        kernels=KERNELS[device_type],
+    )
+
+
+def largest_micro_batch(
+    config: ModelConfig, batch_size: int, free_bytes: int, dtype: torch.dtype, device_type: str
+) -> int | None:
+    """The largest divisor of `batch_size` that trains within `free_bytes` more memory; None if even 1 does not."""
+    usable = free_bytes * (CUDA_RESERVE if device_type == "cuda" else 1.0)
+    for size in range(batch_size, 0, -1):
+        if batch_size % size == 0 and training_memory(config, size, dtype, device_type, 0).needed <= usable:
+            return size
+    return None
+
+
+def cache_bytes_per_token(config: ModelConfig, dtype: torch.dtype) -> int:
+    """Bytes of the key-value cache for one token of one sequence: a key and a value of width C in each layer."""
+    return 2 * config.n_layer * config.n_embd * dtype.itemsize
+
+
+def _activations(config: ModelConfig, sequences: int, item: int, device_type: str) -> int:
+    """Bytes that the forward pass up to the final norm keeps for the backward pass; `item` is the products' size."""
+    row = sequences * config.block_size * config.n_embd
+    scores = sequences * config.n_head * config.block_size**2  # (B, H, T, T)
+    mask = 1 if device_type == "cuda" else item  # bytes per dropout decision; elsewhere kept in the output's format
+    dropout = config.dropout > 0
+    # Two inputs of norms in float32; their outputs and attention's, for the weight gradients; the MLP's 4C before and
+    # after GELU; two dropout masks.
+    block = row * (2 * FLOAT32 + 3 * item + 8 * item + 2 * mask * dropout)
+    if device_type == "mps" or (device_type == "cpu" and dropout):
+        # No fused kernel: queries, keys, values, the probabilities, with dropout also its mask and product; in float32.
+        block += 3 * row * FLOAT32 + (3 if dropout else 1) * scores * FLOAT32
+    else:
+        block += 3 * row * item
+    edges = row * (FLOAT32 + item + FLOAT32 * dropout)  # final norm's input and output, dropout mask of the embeddings
+    return config.n_layer * block + edges + 4 * row * item  # the last term: the gradient of the MLP's inside
+
+
+def _loss(config: ModelConfig, tokens: int, item: int, device_type: str) -> int:
+    """Bytes of the loss at its peak: logits and their gradient, whole or for a chunk (see `next_token_loss`)."""
+    logits, limit = tokens * config.vocab_size, CHUNK_LOGITS[device_type]
+    half = item if item < FLOAT32 else 0  # logits as the product gives them, before they are widened
+    if logits <= limit:
+        return logits * (2 * FLOAT32 + half)
+    kept = (
+        tokens * config.n_embd * item + config.vocab_size * config.n_embd * FLOAT32
+    )  # gradients of hidden states, weights
+    return limit * (2 * FLOAT32 + half) + kept
+
+
+def _casts(config: ModelConfig, item: int) -> int:
+    if item == FLOAT32:
+        return 0
+    return item * (config.n_layer * 12 * config.n_embd**2 + config.vocab_size * config.n_embd)
+
+
+def _process(device_type: str, process: int | None) -> int:
+    if device_type != "cpu":
+        return 0
+    return resident_memory() if process is None else process

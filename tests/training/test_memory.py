@@ -1,0 +1,178 @@
+"""The estimate of memory, against what is measured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from gptcli.config import ModelConfig, preset
+from gptcli.model.cache import KVCache
+from gptcli.model.gpt import GPT, parameter_count
+from gptcli.training import machine, memory
+from gptcli.training.machine import free_memory, total_memory
+from gptcli.training.memory import largest_micro_batch, sampling_memory, training_memory
+from tests.conftest import ROOT
+
+CPU = torch.device("cpu")
+CLOSE = 0.25
+SMALL = ModelConfig(vocab_size=65, n_layer=3, n_head=4, n_embd=128, block_size=64)
+
+MEASURED_TRAINING = """
+import json, resource, sys, torch
+from pathlib import Path
+from gptcli.config import build_config, preset
+from gptcli.model.gpt import GPT
+from gptcli.training.gradients import accumulate_gradients
+from gptcli.training.machine import resident_memory
+from gptcli.training.memory import training_memory
+from gptcli.training.optimizer import Optimizer
+
+name, micro, steps, dtype = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), getattr(torch, sys.argv[4])
+config = build_config(name, vocab_size=65)
+estimate = training_memory(config.model, micro, dtype, "cpu")
+model = GPT(config.model)
+optimizer = Optimizer(model, config.optim, dtype)
+for _ in range(steps):
+    ids = torch.randint(65, (config.train.batch_size, config.model.block_size + 1))
+    loss = accumulate_gradients(model, model.hidden, ids, micro, dtype, optimizer.backward)
+    optimizer.step(1e-3, loss)
+status = Path("/proc/self/status")
+if status.exists():
+    peak = next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) * 1024
+else:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps({"estimate": estimate.total, "peak": peak}))
+"""
+"""Training steps in a process of their own, since a peak is that of a whole process."""
+
+
+@pytest.mark.parametrize(
+    ("name", "micro_batch_size", "steps"),
+    [("nano", 16, 5), ("tiny", 16, 5), ("small", 16, 1)],
+)
+def test_training_is_within_a_quarter_of_the_measured_peak(name: str, micro_batch_size: int, steps: int) -> None:
+    arguments = [name, str(micro_batch_size), str(steps), "float32"]
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED_TRAINING, *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    measured = json.loads(done.stdout)
+    assert abs(measured["estimate"] / measured["peak"] - 1) <= CLOSE, measured
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_activations_are_what_autograd_keeps(dropout: float, dtype: torch.dtype) -> None:
+    config = SMALL.model_copy(update={"dropout": dropout})
+    estimate = training_memory(config, 4, dtype, "cpu", 0)
+    inside_mlp = 4 * 4 * 64 * 128 * dtype.itemsize  # the estimate's last term, made only in the backward pass
+    expected = estimate.activations - inside_mlp + estimate.casts
+    assert bytes_kept_for_backward(config, 4, dtype) == pytest.approx(expected, rel=0.02)
+
+
+def bytes_kept_for_backward(config: ModelConfig, batch_size: int, dtype: torch.dtype) -> int:
+    """Bytes of all storages that autograd saves in a forward pass, parameters left out, each storage once."""
+    model = GPT(config)
+    parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in parameters:
+            kept[storage.data_ptr()] = storage
+        return tensor
+
+    ids = torch.zeros(batch_size, config.block_size, dtype=torch.long)
+    with (
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+        torch.autocast("cpu", dtype=dtype, enabled=dtype != torch.float32),
+    ):
+        logits = model(ids)  # its output is not kept; its input and the head's cast weights are
+    assert logits.shape == (batch_size, config.block_size, config.vocab_size)
+    return sum(storage.nbytes() for storage in kept.values())
+
+
+def test_sampling_counts_weights_and_cache_exactly() -> None:
+    cache = KVCache(SMALL, 3, device=CPU, dtype=torch.float32)
+    estimate = sampling_memory(SMALL, 3, 10, torch.float32, "cpu", 0)
+    assert estimate.cache == cache.keys.nbytes + cache.values.nbytes
+    assert estimate.parameters == 4 * parameter_count(SMALL)
+    assert sampling_memory(SMALL, 3, 10, torch.bfloat16, "cuda", 0).parameters == 2 * parameter_count(SMALL)
+
+
+def test_process_counts_in_the_peak_but_not_in_what_is_needed() -> None:
+    for estimate in (
+        training_memory(SMALL, 4, torch.float32, "cpu", 10**9),
+        sampling_memory(SMALL, 4, 8, torch.float32, "cpu", 10**9),
+    ):
+        assert estimate.total - estimate.needed == estimate.process == 10**9
+    assert training_memory(SMALL, 4, torch.float32, "cpu").process > 50 << 20
+    assert training_memory(SMALL, 4, torch.float16, "cuda").process == 0
+
+
+def test_large_vocabulary_is_counted_by_the_chunk() -> None:
+    def loss(batch_size: int) -> int:
+        config = ModelConfig(vocab_size=50_257, **preset("gpt2")["model"])
+        return training_memory(config, batch_size, torch.bfloat16, "cuda", 0).loss
+
+    whole_logits = 8 * 1024 * 50_257 * 4
+    assert loss(8) < whole_logits
+    assert loss(16) - loss(8) == 8 * 1024 * 768 * 2  # only the hidden states' gradient grows
+
+
+def test_largest_micro_batch() -> None:
+    def needed(size: int) -> int:
+        return training_memory(SMALL, size, torch.float32, "cpu", 0).needed
+
+    def largest(free: int) -> int | None:
+        return largest_micro_batch(SMALL, 12, free, torch.float32, "cpu")
+
+    assert largest(needed(12)) == 12
+    assert largest(needed(12) - 1) == 6
+    assert largest(needed(5)) == 4  # a divisor of the batch
+    assert largest(needed(1)) == 1
+    assert largest(needed(1) - 1) is None
+
+
+def test_free_memory_is_some_of_the_memory() -> None:
+    assert 0 < free_memory(CPU) <= total_memory(CPU)
+
+
+def test_free_memory_obeys_control_groups(tmp_path: Path) -> None:
+    """Both versions; a group's parent counts too, and cached file pages are free."""
+    membership = tmp_path / "cgroup"
+    membership.write_text("4:cpu,memory:/a/b\n1:name=systemd:/x\n0::/c\n")
+    for folder, files in {
+        "memory/a": {"memory.limit_in_bytes": "5000", "memory.usage_in_bytes": "4000", "memory.stat": "x 1"},
+        "memory/a/b": {
+            "memory.limit_in_bytes": "3000",
+            "memory.usage_in_bytes": "2500",
+            "memory.stat": "total_inactive_file 100",
+        },
+        "c": {"memory.max": "max", "memory.current": "10", "memory.stat": "inactive_file 7"},
+    }.items():
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (tmp_path / folder / name).write_text(text + "\n")
+    assert machine._cgroup_room(membership, tmp_path) == [600, 1000]
+
+
+def test_free_memory_of_macos() -> None:
+    text = (
+        "Mach Virtual Memory Statistics: (page size of 16384 bytes)\n"
+        "Pages free:                                3.\nPages active:                              9.\n"
+        "Pages inactive:                            2.\nPages purgeable:                           1.\n"
+    )
+    assert machine._mac_free_memory(text) == 6 * 16384
+
+
+def test_every_preset_needs_more_than_its_weights_and_moments() -> None:
+    for name in ("nano", "mini", "gpt2-xl"):
+        config = ModelConfig(vocab_size=65, **preset(name)["model"])
+        for device_type in memory.KERNELS:
+            estimate = training_memory(config, 1, torch.float32, device_type, 0)
+            assert estimate.total > 16 * parameter_count(config)
