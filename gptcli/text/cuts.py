@@ -23,7 +23,8 @@ from itertools import chain
 PIECE_CHARACTERS = 1 << 16
 """Length of a piece where the text allows it: small enough to keep both cores busy and memory low."""
 
-_UNSURE_CONTROLS = "\x1c\x1d\x1e\x1f\x85"
+_UNSURE = "\x1c\x1d\x1e\x1f\x85\u180e"
+"""White space to some and not to others; U+180E was a space only between Unicode 4.0 and 6.2."""
 _SPACE_CONTROLS = "\t\n\v\f\r"
 
 
@@ -31,7 +32,7 @@ _SPACE_CONTROLS = "\t\n\v\f\r"
 def character_class(character: str) -> str:
     """`L`, `N`, `S` or `O`; "" where Unicode versions disagree."""
     category = unicodedata.category(character)
-    if character in _UNSURE_CONTROLS or category in ("Cn", "Cs", "Co"):
+    if character in _UNSURE or category in ("Cn", "Cs", "Co"):
         return ""
     if character in _SPACE_CONTROLS:
         return "S"

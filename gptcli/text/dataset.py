@@ -128,7 +128,8 @@ def prepare(
     """Turn texts into the dataset folder `out`, which appears complete or not at all.
 
     Where `out` is a dataset of exactly these sources and settings it is opened instead, unless `force` asks to make it
-    anew. Another dataset is replaced only with `force`, and what is no dataset never. Raises CorpusError, TokenizerError, DatasetError or StorageError.
+    anew. Another dataset is replaced only with `force`, and what is no dataset never. Raises CorpusError,
+    TokenizerError, DatasetError or StorageError.
     """
     _refuse_foreign(out)
     with _find_sources(inputs, tokenizer, data, on_progress) as sources:
