@@ -75,10 +75,11 @@ def new_directory(final: Path, *, manifest: str | None = MANIFEST, replace: bool
     """Make the folder `final` so that it appears complete or not at all.
 
     The body adds files; at its end the manifest (unless None) is written last, and the folder is renamed into place.
-    Where `final` exists already this raises StorageError, except with `replace`, which moves the old folder away first.
+    Where something but an empty folder stands at `final` this raises StorageError, except with `replace`, which moves
+    it away first.
     """
     temporary = final.with_name(f".{final.name}-{os.getpid()}{TEMPORARY_SUFFIX}")
-    if final.exists() and not replace:
+    if _is_occupied(final) and not replace:
         raise StorageError(f"'{final}' is already there.", "Choose another place with --out.")
     with disk_errors(final):
         final.parent.mkdir(parents=True, exist_ok=True)
@@ -221,6 +222,10 @@ def remove_leftovers(folder: Path) -> None:
 def to_json(value: Any) -> bytes:
     """Readable UTF-8 JSON with a final newline; NaN is refused, since other readers refuse it."""
     return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def _is_occupied(path: Path) -> bool:
+    return path.exists() and not (path.is_dir() and not any(path.iterdir()))
 
 
 def _remove_tree(path: Path) -> None:

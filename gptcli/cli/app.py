@@ -7,6 +7,10 @@ from typing import Annotated
 import typer
 
 from gptcli import __version__
+from gptcli.cli.boundary import guarded
+from gptcli.cli.sample import SAMPLE_EXAMPLES, sample
+from gptcli.cli.tokenize import TOKENIZE_EXAMPLES, tokenize
+from gptcli.cli.train import TRAIN_EXAMPLES, train
 
 app = typer.Typer(
     name="gptcli",
@@ -30,3 +34,8 @@ def gptcli(
     ] = False,
 ) -> None:
     """Train GPT language models on your own text, and generate text from them."""
+
+
+app.command("tokenize", epilog=TOKENIZE_EXAMPLES)(guarded(tokenize))
+app.command("train", epilog=TRAIN_EXAMPLES)(guarded(train))
+app.command("sample", epilog=SAMPLE_EXAMPLES)(guarded(sample))

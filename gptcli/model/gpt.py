@@ -80,8 +80,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, cache: KVCache | None) -> Tensor:
         x = x + self.attn(self.ln_1(x), cache)  # (B, T, C)
-        x = x + self.mlp(self.ln_2(x))  # (B, T, C)
-        return x
+        out: Tensor = x + self.mlp(self.ln_2(x))  # (B, T, C)
+        return out
 
 
 class GPT(nn.Module):
@@ -134,3 +134,9 @@ class GPT(nn.Module):
     def forward(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
         """Token ids (B, T) → logits (B, T, V)."""
         return self.head(self.hidden(ids, cache))
+
+
+def parameter_count(config: ModelConfig) -> int:
+    """Parameters of a model, the shared embedding counted once; nothing is allocated."""
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in GPT(config).parameters())

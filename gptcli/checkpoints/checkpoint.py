@@ -1,0 +1,139 @@
+"""A checkpoint: everything that training needs to go on as if it had never stopped.
+
+A checkpoint is a folder `checkpoints/step-00002000/` that appears complete or not at all:
+
+    model.safetensors       weights, in Hugging Face's names and layout
+    optimizer.safetensors   AdamW's state and the random generators' states
+    state.json              counters, loss scaler, thread count
+    manifest.json           sizes and sha256 of the above, written last
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor
+
+from gptcli.checkpoints import names
+from gptcli.checkpoints.model_folder import checkpoint_steps, read_json
+from gptcli.checkpoints.tensors import read_tensors, tensor_file
+from gptcli.errors import ModelFolderError
+from gptcli.storage import MANIFEST, mismatch, new_directory, remove_directory, to_json
+
+FORMAT = 1
+RANDOM_PREFIX = "random."
+
+
+@dataclass
+class Progress:
+    """The counters of a run."""
+
+    step: int = 0
+    """Finished updates."""
+    tokens: int = 0
+    """Tokens trained on."""
+    seconds: float = 0.0
+    """Training time over all sessions."""
+    val_loss: float | None = None
+    """The last validation loss, in nats per token."""
+    best_val_loss: float | None = None
+    best_step: int | None = None
+    evals_since_best: int = 0
+    metrics_bytes: int = 0
+    """Length of metrics.jsonl when the checkpoint was written."""
+
+
+@dataclass
+class Checkpoint:
+    """The content of a checkpoint."""
+
+    progress: Progress
+    model: dict[str, Tensor]
+    """Weights under Hugging Face's names."""
+    optimizer: dict[str, Tensor]
+    random: dict[str, Tensor]
+    """States of torch's random generators by device type."""
+    scaler: dict[str, Any] = field(default_factory=dict)
+    threads: int = 1
+    """Threads that torch computed with on the CPU: other numbers of threads round differently."""
+
+
+def save_checkpoint(run: Path, checkpoint: Checkpoint) -> Path:
+    """Write a checkpoint into a run folder; returns its folder. Raises StorageError, with nothing half-written."""
+    folder = run / names.CHECKPOINTS / names.checkpoint_name(checkpoint.progress.step)
+    if folder.exists():  # a damaged one: training goes on from the newest valid checkpoint, which is older
+        remove_directory(folder)
+    random = {RANDOM_PREFIX + name: state for name, state in checkpoint.random.items()}
+    state = {
+        "format": FORMAT,
+        "progress": asdict(checkpoint.progress),
+        "scaler": checkpoint.scaler,
+        "threads": checkpoint.threads,
+        "torch": torch.__version__,
+    }
+    metadata = {"step": str(checkpoint.progress.step)}
+    with new_directory(folder) as new:
+        new.write(names.MODEL, tensor_file(checkpoint.model, metadata))
+        new.write(names.OPTIMIZER, tensor_file(checkpoint.optimizer | random, metadata))
+        new.write(names.STATE, to_json(state))
+    return folder
+
+
+def load_checkpoint(folder: Path) -> Checkpoint:
+    """Read a checkpoint, verified against its manifest; raises ModelFolderError that names what is wrong."""
+    manifest = read_json(folder / MANIFEST)
+    problem = mismatch(folder, manifest.get("files", {})) if manifest.get("files") else f"'{folder}' has no file list"
+    if problem:
+        raise ModelFolderError(f"The checkpoint is damaged: {problem}.", "Resume from another one.")
+    model, _ = read_tensors(folder / names.MODEL)
+    tensors, _ = read_tensors(folder / names.OPTIMIZER)
+    state = read_json(folder / names.STATE)
+    if state.get("format") != FORMAT:
+        raise ModelFolderError(f"'{folder}' has format {state.get('format')}, where this version reads {FORMAT}.")
+    try:
+        progress = TypeAdapter(Progress).validate_python(state["progress"])
+        threads, scaler = int(state["threads"]), dict(state["scaler"])
+    except (KeyError, TypeError, ValueError, ValidationError) as error:
+        raise ModelFolderError(f"'{folder / names.STATE}' cannot be read: {error}.") from None
+    is_random = {name: name.startswith(RANDOM_PREFIX) for name in tensors}
+    return Checkpoint(
+        progress=progress,
+        model=model,
+        optimizer={name: tensor for name, tensor in tensors.items() if not is_random[name]},
+        random={name.removeprefix(RANDOM_PREFIX): tensor for name, tensor in tensors.items() if is_random[name]},
+        scaler=scaler,
+        threads=threads,
+    )
+
+
+def newest_checkpoint(run: Path) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint that is complete and unaltered, and a sentence about each newer one that is not."""
+    skipped: list[str] = []
+    for step in reversed(checkpoint_steps(run)):
+        try:
+            return load_checkpoint(run / names.CHECKPOINTS / names.checkpoint_name(step)), skipped
+        except ModelFolderError as error:
+            skipped.append(f"Skipped the checkpoint of step {step:,}: {error.message}")
+    return None, skipped
+
+
+def read_progress(run: Path) -> Progress | None:
+    """The counters of the newest checkpoint whose small files can be read; its weights are not verified."""
+    for step in reversed(checkpoint_steps(run)):
+        try:
+            state = read_json(run / names.CHECKPOINTS / names.checkpoint_name(step) / names.STATE)
+            return TypeAdapter(Progress).validate_python(state["progress"])
+        except (ModelFolderError, KeyError, ValidationError, json.JSONDecodeError):
+            continue
+    return None
+
+
+def prune_checkpoints(run: Path, keep: int) -> None:
+    """Delete all but the `keep` newest checkpoints."""
+    for step in checkpoint_steps(run)[:-keep]:
+        remove_directory(run / names.CHECKPOINTS / names.checkpoint_name(step))

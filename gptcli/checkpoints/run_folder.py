@@ -1,0 +1,122 @@
+"""The run folder: a Hugging Face model folder that also remembers how it was made.
+
+It holds no absolute path and nothing outside it is needed to sample from it. It knows its data by name and fingerprint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from gptcli.checkpoints import names
+from gptcli.checkpoints.checkpoint import Progress
+from gptcli.checkpoints.model_card import model_card
+from gptcli.checkpoints.model_folder import read_json
+from gptcli.checkpoints.tensors import tensor_file
+from gptcli.config import RunConfig, load_config_file, parse_config, to_toml
+from gptcli.errors import ConfigError, ModelFolderError, StorageError
+from gptcli.interop.huggingface import config_to_hf, tokenizer_settings
+from gptcli.storage import MANIFEST, fingerprints, new_directory, to_json, write_file
+from gptcli.text.dataset import Dataset
+from gptcli.text.tokenizer_json import END_OF_TEXT
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """What a run folder says about itself."""
+
+    path: Path
+    config: RunConfig
+    data_name: str
+    data_fingerprint: str
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder was made by training here."""
+    return (path / names.RUN_CONFIG).is_file() and (path / MANIFEST).is_file()
+
+
+def create_run(path: Path, config: RunConfig, dataset: Dataset) -> StoredRun:
+    """Make a run folder without weights yet; raises StorageError if something else stands there."""
+    if path.exists() and not path.is_dir():
+        raise StorageError(f"'{path}' is a file; a run needs a folder of its own.", "Choose another place with --out.")
+    end_id = dataset.tokenizer.end_of_text if dataset.uses_end_of_text else None
+    hf_config = config_to_hf(config.model, bos_token_id=dataset.start_id, eos_token_id=end_id)
+    generation = {"bos_token_id": dataset.start_id, "eos_token_id": end_id}
+    end_text = END_OF_TEXT if dataset.tokenizer.end_of_text is not None else None
+    with new_directory(path, manifest=None) as new:
+        new.write(names.CONFIG, to_json(hf_config))
+        new.write(names.GENERATION_CONFIG, to_json(generation))
+        new.write(names.TOKENIZER, dataset.tokenizer.to_json().encode())
+        new.write(names.TOKENIZER_CONFIG, to_json(tokenizer_settings(end_text, config.model.block_size)))
+        new.write(names.RUN_CONFIG, to_toml(config).encode())
+        new.write(names.README, model_card(path.name, config, dataset, Progress()).encode())
+        new.write(MANIFEST, to_json(_manifest(new.path, dataset.name, dataset.fingerprint)))
+    return StoredRun(path, config, dataset.name, dataset.fingerprint)
+
+
+def read_run(path: Path) -> StoredRun:
+    """The config and data of a run folder; raises ModelFolderError."""
+    manifest = read_json(path / MANIFEST)
+    data = manifest.get("data", {})
+    try:
+        config = parse_config(load_config_file(path / names.RUN_CONFIG))
+        return StoredRun(path, config, str(data["name"]), str(data["fingerprint"]))
+    except ConfigError as error:
+        raise ModelFolderError(f"'{path / names.RUN_CONFIG}' is damaged: {error.message}") from None
+    except (KeyError, TypeError):
+        raise ModelFolderError(f"'{path / MANIFEST}' does not say what the run was trained on.") from None
+
+
+def update_config(run: StoredRun, config: RunConfig) -> StoredRun:
+    """Store the config with which a run goes on."""
+    write_file(run.path / names.RUN_CONFIG, to_toml(config).encode())
+    _update_manifest(run)
+    return StoredRun(run.path, config, run.data_name, run.data_fingerprint)
+
+
+def replace_weights(run: StoredRun, tensors: dict[str, Tensor], *, step: int, val_loss: float) -> None:
+    """Put the best weights so far into the run folder, by rename; the file verifies itself."""
+    metadata = {"step": str(step), "val_loss": repr(val_loss)}
+    write_file(run.path / names.MODEL, tensor_file(tensors, metadata))
+    _update_manifest(run)
+
+
+def write_card(run: StoredRun, dataset: Dataset, progress: Progress) -> None:
+    """Bring the model card up to date with the result."""
+    write_file(run.path / names.README, model_card(run.path.name, run.config, dataset, progress).encode())
+
+
+def newest_run(root: Path) -> Path | None:
+    """The run below `root` whose weights, or failing that whose config, were written last."""
+    runs = [path for path in root.iterdir() if is_run(path)] if root.is_dir() else []
+    return max(runs, key=_last_written, default=None)
+
+
+def next_free(path: Path) -> Path:
+    """`runs/book` → `runs/book-2`, or the first higher number that is free."""
+    number = 2
+    while (candidate := path.with_name(f"{path.name}-{number}")).exists():
+        number += 1
+    return candidate
+
+
+def _last_written(run: Path) -> float:
+    weights = run / names.MODEL
+    return (weights if weights.exists() else run / names.RUN_CONFIG).stat().st_mtime
+
+
+def _update_manifest(run: StoredRun) -> None:
+    write_file(run.path / MANIFEST, to_json(_manifest(run.path, run.data_name, run.data_fingerprint)))
+
+
+def _manifest(folder: Path, data_name: str, data_fingerprint: str) -> dict[str, object]:
+    described = [names.CONFIG, names.GENERATION_CONFIG, names.TOKENIZER, names.TOKENIZER_CONFIG, names.RUN_CONFIG]
+    if (folder / names.MODEL).exists():
+        described.append(names.MODEL)
+    data = {"name": data_name, "fingerprint": data_fingerprint}
+    return {"format": FORMAT, "data": data, "files": fingerprints(folder, described)}

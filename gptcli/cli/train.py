@@ -1,0 +1,121 @@
+"""`gptcli train`: text or a dataset folder in, a run folder out."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gptcli.cli.options import (
+    Debug,
+    Device,
+    Dtype,
+    Include,
+    Json,
+    NoColor,
+    Quiet,
+    TokenizerKind,
+    ValFraction,
+    Verbose,
+    VocabSize,
+)
+
+TRAIN_EXAMPLES = "gptcli train book.txt   ·   gptcli train src --include '*.py' --preset small --max-time 30m"
+MODEL, BUDGET, OPTIMISATION, RHYTHM = "Model", "Budget, whichever ends first", "Optimisation", "Rhythm, in steps"
+
+
+class Resume(StrEnum):
+    """What to do where the run is there already."""
+
+    auto = "auto"
+    never = "never"
+    must = "must"
+
+
+def _option(panel: str | None, names: str, metavar: str | None, text: str) -> Any:
+    """An option that only `train` has; `names` may be several, such as `--out -o`."""
+    return typer.Option(*names.split(), metavar=metavar, help=text, rich_help_panel=panel)
+
+
+def train(
+    data: Annotated[
+        list[str], typer.Argument(metavar="DATA...", help="Text files, folders, - (standard input), or one dataset.")
+    ],
+    out: Annotated[Path | None, _option(None, "--out -o", "RUN", "The run folder [runs/<name of the data>].")] = None,
+    preset: Annotated[
+        str | None,
+        _option(None, "--preset", "P", "Model and recipe; `gptcli inspect` lists them [CPU: tiny, GPU: small]."),
+    ] = None,
+    config_file: Annotated[
+        Path | None, _option(None, "--config -c", "FILE.toml", "A config file, such as a run's gptcli.toml.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, _option(None, "--set", "SECTION.KEY=VALUE", "Any field of the config; can be repeated.")
+    ] = None,
+    resume: Annotated[
+        Resume, _option(None, "--resume", None, "A run that is there: go on (auto, must), or start another (never).")
+    ] = Resume.auto,
+    dry_run: Annotated[bool, _option(None, "--dry-run", None, "Show config, sizes and memory; write nothing.")] = False,
+    n_layer: Annotated[int | None, _option(MODEL, "--n-layer", "N", "Blocks.")] = None,
+    n_head: Annotated[int | None, _option(MODEL, "--n-head", "N", "Attention heads of a block.")] = None,
+    n_embd: Annotated[int | None, _option(MODEL, "--n-embd", "N", "Width.")] = None,
+    block_size: Annotated[int | None, _option(MODEL, "--block-size", "N", "Context length in tokens.")] = None,
+    dropout: Annotated[float | None, _option(MODEL, "--dropout", "P", "Share of activations dropped.")] = None,
+    max_steps: Annotated[int | None, _option(BUDGET, "--max-steps", "N", "Updates in all.")] = None,
+    epochs: Annotated[float | None, _option(BUDGET, "--epochs", "N", "Passes over the training text.")] = None,
+    max_time: Annotated[str | None, _option(BUDGET, "--max-time", "TIME", "Such as 90s, 30m or 1.5h.")] = None,
+    patience: Annotated[
+        int | None, _option(BUDGET, "--patience", "N", "Evaluations without a better loss before stopping.")
+    ] = None,
+    batch_size: Annotated[int | None, _option(OPTIMISATION, "--batch-size", "N", "Sequences per update.")] = None,
+    micro_batch_size: Annotated[
+        str, _option(OPTIMISATION, "--micro-batch-size", "N", "Sequences at once; changes memory, not the result.")
+    ] = "auto",
+    lr: Annotated[float | None, _option(OPTIMISATION, "--lr", "RATE", "Peak learning rate.")] = None,
+    schedule: Annotated[
+        str | None, _option(OPTIMISATION, "--schedule", "NAME", "cosine, linear, wsd or constant.")
+    ] = None,
+    compile_: Annotated[
+        str | None, _option(OPTIMISATION, "--compile", "MODE", "torch.compile: auto, on or off.")
+    ] = None,
+    eval_every: Annotated[int | None, _option(RHYTHM, "--eval-every", "N", "Between evaluations.")] = None,
+    save_every: Annotated[int | None, _option(RHYTHM, "--save-every", "N", "Between checkpoints.")] = None,
+    sample_every: Annotated[int | None, _option(RHYTHM, "--sample-every", "N", "Between samples; 0: none.")] = None,
+    log_every: Annotated[int | None, _option(RHYTHM, "--log-every", "N", "Between logged steps.")] = None,
+    tokenizer: TokenizerKind = None,
+    vocab_size: VocabSize = None,
+    val_fraction: ValFraction = None,
+    include: Include = None,
+    seed: Annotated[int | None, _option(OPTIMISATION, "--seed", "N", "Seed of weights, batches and dropout.")] = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    debug: Debug = False,
+    as_json: Json = False,
+    no_color: NoColor = False,
+) -> None:
+    """Train a model on text, or go on with a run that was stopped."""
+    from gptcli.cli.training import Wish, run_training
+    from gptcli.ui.console import Output
+
+    flags: dict[str, Any] = {
+        "model.n_layer": n_layer, "model.n_head": n_head, "model.n_embd": n_embd, "model.block_size": block_size,
+        "model.dropout": dropout, "train.max_steps": max_steps, "train.epochs": epochs, "train.max_time": max_time,
+        "train.patience": patience, "train.batch_size": batch_size, "optim.lr": lr, "optim.schedule": schedule,
+        "train.compile": compile_, "train.eval_every": eval_every, "train.save_every": save_every,
+        "train.sample_every": sample_every, "train.log_every": log_every, "train.seed": seed,
+        "train.micro_batch_size": _unless_auto(micro_batch_size), "train.dtype": _unless_auto(dtype),
+        "train.device": _unless_auto(device), "tokenizer.kind": tokenizer, "tokenizer.vocab_size": vocab_size,
+        "data.val_fraction": val_fraction, "data.include": include,
+    }  # fmt: skip
+    wish = Wish(data, out, preset, config_file, flags, settings or [], resume.value, dry_run)
+    run_training(wish, Output(quiet, verbose, as_json, no_color), shlex.join(["gptcli", *sys.argv[1:]]))
+
+
+def _unless_auto(value: str) -> str | None:
+    return None if value == "auto" else value

@@ -1,0 +1,99 @@
+"""What `gptcli train` does between its options and its display."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gptcli.cli.options import DATA_ROOT, RUNS_ROOT
+from gptcli.config import (
+    DataConfig,
+    TokenizerConfig,
+    load_config_file,
+    merge,
+    nest,
+    parse_section,
+    parse_setting,
+)
+from gptcli.errors import Interrupted
+from gptcli.model.precision import choose_device
+from gptcli.text.dataset import Prepared, find_or_prepare
+from gptcli.training.events import Finished
+from gptcli.training.interrupt import graceful_stop
+from gptcli.training.plan import Request, Resume, make_plan
+from gptcli.training.session import train
+from gptcli.ui.console import Output
+from gptcli.ui.preparing import PreparingDisplay
+from gptcli.ui.training import TrainingDisplay, show_dry_run, summary
+
+
+@dataclass(frozen=True)
+class Wish:
+    """The options of `gptcli train`, as given."""
+
+    data: list[str]
+    out: Path | None
+    preset: str | None
+    config_file: Path | None
+    flags: dict[str, Any]
+    """Dotted config keys and values; None: not given."""
+    settings: list[str]
+    """`--set` texts."""
+    resume: Resume
+    dry_run: bool
+
+
+def run_training(wish: Wish, output: Output, command: str) -> None:
+    """Prepare the data, plan, train, and print the result; `command` is what the user typed, to continue with."""
+    request = _request(wish)
+    with tempfile.TemporaryDirectory() as scratch:
+        prepared = _prepare(wish, request, Path(scratch) if wish.dry_run else DATA_ROOT, output)
+        device = choose_device(request.explicit.get("train", {}).get("device", "auto"))
+        plan = make_plan(request, prepared.dataset, wish.out or RUNS_ROOT / prepared.dataset.name, device)
+        if wish.dry_run:
+            show_dry_run(output, plan, prepared.dataset, device)
+            return
+    for note in [*prepared.notes, *plan.notes]:
+        output.note(note)
+    if plan.finished:
+        output.note(f"The run is finished: {plan.finished}; --resume never starts another.")
+    on_signal = functools.partial(output.warn, "Stopping: saving first. Once more ends at once.")
+    with graceful_stop(on_signal) as stop_signal, TrainingDisplay(output, plan.config) as display:
+        for event in train(plan, prepared.dataset, device, stop_signal):
+            display.show(event)
+    assert isinstance(event, Finished)
+    _conclude(event, plan.path, output, command)
+
+
+def _request(wish: Wish) -> Request:
+    """The layers of the config that the user stated."""
+    file = load_config_file(wish.config_file) if wish.config_file else {}
+    kind = file.get("tokenizer", {}).get("kind", "auto")
+    if wish.config_file and kind not in ("auto", "char", "bpe"):  # a path in a config file starts from the file
+        file = merge(file, {"tokenizer": {"kind": str(wish.config_file.parent / kind)}})
+    flags = merge(nest(wish.flags), *(parse_setting(setting) for setting in wish.settings))
+    return Request(wish.preset, file, flags, wish.resume)
+
+
+def _prepare(wish: Wish, request: Request, root: Path, output: Output) -> Prepared:
+    """The dataset of the data that was named: opened, found again or made."""
+    settings = parse_section(TokenizerConfig, request.explicit.get("tokenizer", {}))
+    data = parse_section(DataConfig, request.explicit.get("data", {}))
+    with PreparingDisplay(output) as display:
+        return find_or_prepare(wish.data, root, settings, data, on_progress=display.update)
+
+
+def _conclude(end: Finished, run: Path, output: Output, command: str) -> None:
+    """Print the result; raises Interrupted, with the command that goes on, if a signal ended the session."""
+    if output.as_json:
+        output.json({"run": str(run), **asdict(end)})
+    if end.signum:
+        raise Interrupted(f"Stopped at step {end.step:,}, saved.", f"Go on with: {command}", end.signum)
+    if not output.as_json:
+        output.note(summary(end))
+        output.note(f"Next: gptcli sample {shlex.quote(str(run))} -p 'Once upon a time'")
+        output.result(str(run))

@@ -1,0 +1,90 @@
+"""Which device and which number format: chosen once, with a reason that can be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from gptcli.config import DtypeName
+from gptcli.errors import DeviceError
+
+AMX_PAYS_FROM_WIDTH = 256
+"""On CPUs with AMX, bfloat16 products outweigh the casts around them from about this model width (docs/log.md)."""
+
+
+@dataclass(frozen=True)
+class NumberFormat:
+    """The format of the matrix products, and why it was chosen."""
+
+    dtype: torch.dtype
+    reason: str
+
+    @property
+    def name(self) -> DtypeName:
+        return dtype_name(self.dtype)
+
+
+def choose_device(requested: str) -> torch.device:
+    """`auto` takes CUDA, then MPS, then the CPU; anything else must be there, or DeviceError is raised."""
+    if requested == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(requested)
+    except RuntimeError:
+        raise DeviceError(f"There is no device called '{requested}'.", "Use auto, cpu, cuda, cuda:N or mps.") from None
+    hint = "Leave --device out to use what is here."
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise DeviceError("CUDA was asked for, but torch finds no CUDA GPU here.", hint)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise DeviceError(f"There is no GPU {device.index}: this machine has {torch.cuda.device_count()}.", hint)
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise DeviceError("MPS was asked for, but torch finds no Apple GPU here.", hint)
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise DeviceError(f"The device '{requested}' is not supported.", "Use auto, cpu, cuda, cuda:N or mps.")
+    return device
+
+
+def choose_dtype(requested: DtypeName | None, device: torch.device, n_embd: int) -> NumberFormat:
+    """The format asked for, or the fastest that trains well for a model of width `n_embd`.
+
+    Raises DeviceError for a format that the device cannot train in.
+    """
+    if requested is not None:
+        if requested == "bfloat16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(False):
+            raise DeviceError("This GPU has no bfloat16 units.", "Use --dtype float16.")
+        return NumberFormat(getattr(torch, requested), "asked for")
+    if device.type == "cuda":
+        if torch.cuda.is_bf16_supported(False):
+            return NumberFormat(torch.bfloat16, "this GPU has bfloat16 units")
+        return NumberFormat(torch.float16, "this GPU has no bfloat16 units")
+    if device.type == "mps":
+        return NumberFormat(torch.float32, "mixed precision is untested on Apple GPUs")
+    if not has_amx():
+        return NumberFormat(torch.float32, "this CPU has no matrix units for bfloat16")
+    if n_embd < AMX_PAYS_FROM_WIDTH:
+        return NumberFormat(torch.float32, "the model is too narrow for this CPU's bfloat16 units to pay")
+    return NumberFormat(torch.bfloat16, "this CPU has bfloat16 matrix units (AMX)")
+
+
+def has_amx() -> bool:
+    """Whether the CPU multiplies bfloat16 matrices in hardware that is faster than float32 (AMX)."""
+    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
+    return bool(capabilities.get("amx_bf16"))
+
+
+def dtype_name(dtype: torch.dtype) -> DtypeName:
+    """torch.float32 → "float32"."""
+    names: dict[torch.dtype, DtypeName] = {
+        torch.float32: "float32",
+        torch.bfloat16: "bfloat16",
+        torch.float16: "float16",
+    }
+    return names[dtype]
+
+
+def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
+    """Mixed precision in `dtype`; does nothing for float32 and float64."""
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype in (torch.bfloat16, torch.float16))

@@ -1,0 +1,56 @@
+"""Which windows of the text make up each batch.
+
+A batch is a pure function of (seed, step, batch size): nothing has to be saved to continue exactly, and micro-batches
+are slices of it. Within an epoch windows are drawn without replacement: the text, from an offset that changes every
+epoch, is cut into windows of one context length, and these are taken in a random order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gptcli.text.tokens import TokenStream
+
+
+class Batches:
+    """Batches of `batch_size` windows of `block_size` + 1 tokens."""
+
+    def __init__(self, stream: TokenStream, *, block_size: int, batch_size: int, seed: int) -> None:
+        assert len(stream) > block_size, "the text is shorter than one window"
+        self.stream = stream
+        self.block_size = block_size
+        self.batch_size = batch_size
+        self.seed = seed
+        self._orders: dict[int, tuple[int, np.ndarray]] = {}
+
+    @property
+    def windows_per_epoch(self) -> int:
+        """Windows in one pass over the text; the part that the offset cuts off is seen in other epochs."""
+        return max(1, (len(self.stream) - self.block_size) // self.block_size)
+
+    def starts(self, step: int) -> np.ndarray:
+        """Positions in the text where the windows of a step begin, int64 (batch_size,)."""
+        numbers = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
+        epochs, places = np.divmod(numbers, self.windows_per_epoch)
+        starts = np.empty_like(numbers)
+        for epoch in np.unique(epochs):
+            offset, order = self._order(int(epoch))
+            chosen = epochs == epoch
+            starts[chosen] = offset + order[places[chosen]] * self.block_size
+        return starts
+
+    def batch(self, step: int) -> Tensor:
+        """Token ids of a step, int64 (batch_size, block_size + 1): its inputs are all but the last."""
+        return torch.from_numpy(self.stream.windows(self.starts(step), self.block_size + 1))
+
+    def _order(self, epoch: int) -> tuple[int, np.ndarray]:
+        """The offset and the order of windows of an epoch; the last two are kept."""
+        if epoch not in self._orders:
+            random = np.random.default_rng((self.seed, epoch))
+            last_start = len(self.stream) - 1 - self.windows_per_epoch * self.block_size
+            offset = int(random.integers(0, min(self.block_size - 1, last_start) + 1))
+            self._orders = dict(list(self._orders.items())[-1:])
+            self._orders[epoch] = offset, random.permutation(self.windows_per_epoch)
+        return self._orders[epoch]

@@ -1,0 +1,62 @@
+"""torch.compile where it pays and works."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import torch
+from torch import Tensor
+
+from gptcli.config import Compile
+from gptcli.errors import DeviceError
+from gptcli.model.gpt import GPT
+from gptcli.model.loss import next_token_loss
+from gptcli.model.precision import autocast
+from gptcli.training.gradients import Hidden
+
+FEWEST_STEPS = 300
+"""Compilation takes a minute or so on a GPU; a shorter run does not earn it back."""
+
+
+def compile_hidden(model: GPT, ids: Tensor, *, mode: Compile, max_steps: int, dtype: torch.dtype) -> tuple[Hidden, str]:
+    """`model.hidden`, compiled or as it is, and a sentence about the choice ("" when compiled as asked).
+
+    `ids` (B, T) is an example of the input, on which the compiled model proves itself, backward pass included; no
+    gradient and no random state is left behind. Raises DeviceError if `mode` is "on" and compiling fails.
+    """
+    reason = _reason_against(model.wte.weight.device, max_steps)
+    if mode == "off" or (mode == "auto" and reason):
+        return model.hidden, f"Not compiled: {reason}." if mode == "auto" else ""
+    compiled: Hidden = torch.compile(model.hidden, dynamic=False)
+    try:
+        _try(model, compiled, ids, dtype)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:  # every failure of dynamo and inductor is one
+        problem = str(error).strip().splitlines()[0]
+        if mode == "on":
+            raise DeviceError(f"torch.compile failed: {problem}.", "Use --compile off.") from error
+        return model.hidden, f"Not compiled, because torch.compile failed: {problem}."
+    return compiled, "Compiled with torch.compile." if mode == "auto" else ""
+
+
+def _reason_against(device: torch.device, max_steps: int) -> str:
+    if device.type == "cpu":
+        return "on a CPU it saves less time than it takes"
+    if device.type == "mps":
+        return "torch.compile is untested on Apple GPUs"
+    if importlib.util.find_spec("triton") is None:
+        return "triton, which torch.compile needs, is not installed"
+    if max_steps < FEWEST_STEPS:
+        return "the run is too short to pay for it"
+    return ""
+
+
+def _try(model: GPT, hidden: Hidden, ids: Tensor, dtype: torch.dtype) -> None:
+    device = ids.device
+    forked = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=forked):
+        with autocast(device, dtype):
+            loss = next_token_loss(hidden(ids).flatten(0, 1), model.wte.weight, ids.flatten())
+        loss.backward()  # type: ignore[no-untyped-call]
+    model.zero_grad()

@@ -1,0 +1,82 @@
+"""What the training loop tells: plain data, consumed by the display, the metrics log and TensorBoard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+StopReason = Literal["max_steps", "max_time", "patience", "interrupted"]
+
+
+@dataclass(frozen=True)
+class StepMetrics:
+    """One logged update. `step` counts finished updates; the loss is of that update's batch, in nats per token."""
+
+    step: int
+    loss: float
+    lr: float
+    grad_norm: float
+    tokens_per_second: float
+    seconds: float
+    """Training time so far, over all sessions of the run."""
+    skipped: int
+    """Updates that float16 overflow has skipped so far."""
+
+
+@dataclass(frozen=True)
+class EvalMetrics:
+    """One pass over the validation text."""
+
+    step: int
+    loss: float
+    """Nats per token."""
+    bits_per_byte: float
+    best: bool
+    """Whether this is the lowest loss so far; if so the run's weights were replaced."""
+    best_loss: float
+    best_step: int
+    seconds: float
+    """Training time so far."""
+
+
+@dataclass(frozen=True)
+class CheckpointSaved:
+    """A checkpoint is complete on the disk."""
+
+    step: int
+    path: Path
+
+
+@dataclass(frozen=True)
+class SampleDrawn:
+    """A short text from the model as it is."""
+
+    step: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something worth one line, such as a fallback."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The end: the last event."""
+
+    step: int
+    tokens: int
+    seconds: float
+    stopped: StopReason
+    signum: int
+    """The signal that interrupted; 0 if none did."""
+    val_loss: float | None
+    """The last validation loss."""
+    best_val_loss: float | None
+    best_step: int | None
+
+
+Event = StepMetrics | EvalMetrics | CheckpointSaved | SampleDrawn | Note | Finished

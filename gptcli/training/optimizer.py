@@ -1,0 +1,104 @@
+"""AdamW, gradient clipping, float16 loss scaling, and the guard that keeps bad numbers out of the weights.
+
+Nothing here waits for the device: whether an update is skipped is decided there, by the fused kernel's `found_inf`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gptcli.config import OptimConfig
+
+SMALLEST_SCALE = 1.0
+MOST_SKIPS_IN_A_ROW = 20
+
+
+class Optimizer:
+    """AdamW (Loshchilov & Hutter 2019) over a model, with everything that happens between gradient and weights."""
+
+    def __init__(self, model: nn.Module, config: OptimConfig, dtype: torch.dtype) -> None:
+        self.names = {parameter: name for name, parameter in model.named_parameters()}
+        parameters = list(self.names)
+        self.device = parameters[0].device
+        self.clip = config.grad_clip or float("inf")
+        groups = [
+            {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
+            {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+        ]
+        self.adamw = torch.optim.AdamW(
+            groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True
+        )
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=dtype is torch.float16)
+        self.skips = torch.zeros((), device=self.device)  # ()
+        self.skips_in_row = torch.zeros((), device=self.device)  # ()
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of `loss`, scaled if the format needs it."""
+        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+
+    def step(self, lr: float, loss: Tensor) -> Tensor:
+        """Update the weights unless `loss` or a gradient is not finite, and clear the gradients.
+
+        Returns the gradient's norm before clipping, ().
+        """
+        for group in self.adamw.param_groups:
+            group["lr"] = lr
+        self.scaler.unscale_(self.adamw)
+        norm = nn.utils.clip_grad_norm_(self.names, self.clip)
+        bad = (~(torch.isfinite(norm) & torch.isfinite(loss))).float()  # ()
+        self.skips += bad
+        self.skips_in_row = (self.skips_in_row + bad) * bad
+        if self.scaler.is_enabled():
+            self.scaler.step(self.adamw)
+            self.scaler.update()
+        else:
+            self.adamw.found_inf = bad  # type: ignore[attr-defined]
+            self.adamw.step()
+        self.adamw.zero_grad()
+        return norm
+
+    def failure(self) -> str:
+        """Why training cannot go on, in words; "" if it can. Waits for the device.
+
+        In float16 an overflow now and then is how the loss scale finds its level, and only many in a row are a failure.
+        """
+        if not self.scaler.is_enabled():
+            return "the loss or a gradient became NaN or infinite" if self.skips.item() else ""
+        if self.skips_in_row.item() >= MOST_SKIPS_IN_A_ROW:
+            return f"float16 overflowed in {MOST_SKIPS_IN_A_ROW} updates in a row"
+        if self.scaler.get_scale() < SMALLEST_SCALE:
+            return "float16 overflows even without loss scaling"
+        return ""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """AdamW's state by parameter name, as it is saved: `exp_avg.NAME`, `exp_avg_sq.NAME` and one `step`."""
+        tensors: dict[str, Tensor] = {}
+        for parameter, name in self.names.items():
+            state = self.adamw.state[parameter]
+            tensors[f"exp_avg.{name}"] = state["exp_avg"]
+            tensors[f"exp_avg_sq.{name}"] = state["exp_avg_sq"]
+            tensors["step"] = state["step"]  # the same for all: an update is skipped for all or none
+        return tensors | {"skips": self.skips, "skips_in_row": self.skips_in_row}
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """Restore what `tensors` gave; raises KeyError where one is missing."""
+        for parameter, name in self.names.items():
+            self.adamw.state[parameter] = {
+                "step": tensors["step"].to(self.device, copy=True),
+                "exp_avg": tensors[f"exp_avg.{name}"].to(self.device).view_as(parameter),
+                "exp_avg_sq": tensors[f"exp_avg_sq.{name}"].to(self.device).view_as(parameter),
+            }
+        self.skips = tensors["skips"].to(self.device)
+        self.skips_in_row = tensors["skips_in_row"].to(self.device)
+
+    def scaler_state(self) -> dict[str, Any]:
+        """The loss scaler's numbers; empty unless the format is float16."""
+        return self.scaler.state_dict()
+
+    def load_scaler_state(self, state: dict[str, Any]) -> None:
+        """Restore what `scaler_state` gave."""
+        if self.scaler.is_enabled() and state:
+            self.scaler.load_state_dict(state)

@@ -1,0 +1,266 @@
+"""From what was asked to a complete config, and the decision to start, resume or refuse.
+
+The config is complete before anything is built. What the user left open is filled from the data and the machine, or,
+where a run goes on, from what that run was started with.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from gptcli.checkpoints.checkpoint import Checkpoint, Progress, newest_checkpoint
+from gptcli.checkpoints.names import TOKENIZER
+from gptcli.checkpoints.run_folder import is_run, next_free, read_run
+from gptcli.config import (
+    CHANGEABLE_ON_RESUME,
+    RunConfig,
+    Values,
+    build_config,
+    differences,
+    flatten,
+    merge,
+    nest,
+)
+from gptcli.errors import CorpusError, OutOfMemoryError, StorageError, UsageError
+from gptcli.model.gpt import parameter_count
+from gptcli.model.precision import choose_dtype
+from gptcli.text.dataset import Dataset
+from gptcli.training.batches import Batches
+from gptcli.training.machine import free_memory
+from gptcli.training.memory import largest_micro_batch, training_memory
+from gptcli.training.pace import steps_within
+from gptcli.training.schedule import learning_rate
+
+Resume = Literal["auto", "never", "must"]
+
+COMPARED_AS_DATA = ("tokenizer.", "data.")
+"""Sections that say how the data was made; runs compare the fingerprint of the data itself."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for, before anything is filled in."""
+
+    preset: str | None = None
+    file: Values = field(default_factory=dict)
+    """Values of the config file."""
+    flags: Values = field(default_factory=dict)
+    """Values of flags and `--set`."""
+    resume: Resume = "auto"
+
+    @property
+    def explicit(self) -> Values:
+        """Everything that was stated, by file or flag."""
+        return merge(self.file, self.flags)
+
+    def states(self, key: str) -> bool:
+        """Whether the dotted `key` was stated."""
+        return key in flatten(self.explicit)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What training will do."""
+
+    path: Path
+    """The run folder."""
+    config: RunConfig
+    """Complete."""
+    checkpoint: Checkpoint | None
+    """Where training goes on, if it does."""
+    is_new: bool
+    """Whether the run folder is still to be made."""
+    finished: str
+    """Why there is nothing left to do, in words; "" if there is."""
+    notes: list[str]
+    """What was chosen, and why: sentences for the user."""
+
+
+def make_plan(request: Request, dataset: Dataset, path: Path, device: torch.device) -> Plan:
+    """Decide. Raises UsageError (another configuration), StorageError (a foreign folder), CorpusError (too short)."""
+    if path.exists() and not is_run(path) and not (path.is_dir() and not any(path.iterdir())):
+        kind = "a folder with other things in it" if path.is_dir() else "a file"
+        raise StorageError(f"'{path}' is {kind}, not a run.", "Choose another place with --out.")
+    if is_run(path) and request.resume == "never":
+        path = next_free(path)
+    if not is_run(path):
+        if request.resume == "must":
+            raise UsageError(f"There is no run '{path}' to resume.", "Leave out --resume must to start one.")
+        config, notes = complete_config(request, dataset, device, None)
+        return Plan(path, config, None, True, "", notes)
+    return _plan_resume(request, dataset, path, device)
+
+
+def complete_config(
+    request: Request, dataset: Dataset, device: torch.device, stored: RunConfig | None
+) -> tuple[RunConfig, list[str]]:
+    """The complete config, and sentences on what was chosen; `stored` is that of the run which goes on, if one does.
+
+    What the user left open is taken from the stored config, else from the data and the machine.
+    """
+    name = request.preset or request.explicit.get("preset") or (stored.preset if stored else default_preset(device))
+    config = build_config(
+        name,
+        {"train": {"max_steps": None}} if request.states("train.epochs") or request.states("train.max_time") else {},
+        _kept(stored, request),
+        request.file,
+        request.flags,
+        {"tokenizer": {"kind": _tokenizer_kind(request, dataset)}},
+        vocab_size=dataset.tokenizer.vocab_size,
+    )
+    _require_a_window(config, dataset)
+    number_format = choose_dtype(config.train.dtype, device, config.model.n_embd)
+    config = _with_train(config, dtype=number_format.name)
+    config = _with_train(config, micro_batch_size=_micro_batch_size(config, device))
+    config = _with_train(config, max_steps=_max_steps(config, request, dataset, device))
+    chose_preset = not stored and not request.preset and "preset" not in request.explicit
+    notes = [
+        f"Model: {_shape(config)}" + (f", the default on {_a_device(device)}." if chose_preset else "."),
+        f"Budget: {_budget(config, dataset)}.",
+        f"Numbers: {number_format.name}, because {number_format.reason}.",
+    ]
+    return config, notes
+
+
+def default_preset(device: torch.device) -> str:
+    """The preset for a machine: what trains in minutes there."""
+    return "tiny" if device.type == "cpu" else "small"
+
+
+def epoch_steps(config: RunConfig, dataset: Dataset) -> float:
+    """Updates in one pass over the training text."""
+    train = config.train
+    batches = Batches(
+        dataset.train.stream, block_size=config.model.block_size, batch_size=train.batch_size, seed=train.seed
+    )
+    return batches.windows_per_epoch / train.batch_size
+
+
+def _plan_resume(request: Request, dataset: Dataset, path: Path, device: torch.device) -> Plan:
+    stored = read_run(path)
+    config, notes = complete_config(request, dataset, device, stored.config)
+    changed = {
+        key: values
+        for key, values in differences(stored.config, config).items()
+        if key not in CHANGEABLE_ON_RESUME and not key.startswith(COMPARED_AS_DATA)
+    }
+    if stored.data_fingerprint != dataset.fingerprint:
+        changed["data"] = (stored.data_name, f"{dataset.name} (another text or tokenizer)")
+    if changed:
+        listed = "; ".join(f"{key}: {was} → {now}" for key, (was, now) in changed.items())
+        raise UsageError(
+            f"'{path}' is a run with another configuration ({listed}).",
+            f"Give the old values to go on with it, or start '{next_free(path)}' with --resume never.",
+        )
+    checkpoint, skipped = newest_checkpoint(path)
+    if checkpoint is None:
+        notes = [*skipped, f"'{path}' has no checkpoint yet: training starts from its beginning.", *notes]
+        return Plan(path, config, None, False, "", notes)
+    notes = [*skipped, f"Resuming '{path}' at step {checkpoint.progress.step:,}.", *notes]
+    notes += _learning_rate_jump(stored.config, config, checkpoint)
+    return Plan(path, config, checkpoint, False, _why_finished(config, checkpoint.progress), notes)
+
+
+def _kept(stored: RunConfig | None, request: Request) -> Values:
+    """What a run keeps where the request is silent: budgets, rhythms, the machine's choices."""
+    if stored is None:
+        return {}
+    flat = flatten(stored.model_dump())
+    kept = {key: flat[key] for key in (*CHANGEABLE_ON_RESUME, "train.dtype")}
+    if request.states("train.epochs"):
+        del kept["train.max_steps"]
+    return nest(kept)
+
+
+def _tokenizer_kind(request: Request, dataset: Dataset) -> str:
+    """`char` or `bpe`; a tokenizer that was given as a file stands beside the stored config."""
+    stated = flatten(request.explicit).get("tokenizer.kind", "auto")
+    return dataset.tokenizer.kind if stated in ("auto", "char", "bpe") else TOKENIZER
+
+
+def _require_a_window(config: RunConfig, dataset: Dataset) -> None:
+    tokens, context = dataset.train.tokens, config.model.block_size
+    if tokens <= context:
+        raise CorpusError(
+            f"The training text has {tokens:,} tokens, too few for a context of {context:,} and the token after it.",
+            f"Use more text, or --block-size {tokens - 1} at most.",
+        )
+
+
+def _micro_batch_size(config: RunConfig, device: torch.device) -> int:
+    """The sequences that go through the model at once: as stated, or as many as fit into free memory."""
+    train, dtype = config.train, getattr(torch, config.train.dtype or "")
+    free = free_memory(device)
+    fitting = largest_micro_batch(config.model, train.batch_size, free, dtype, device.type)
+    stated = train.micro_batch_size
+    if stated is None and fitting is not None:
+        return fitting
+    size = min(stated or 1, train.batch_size)
+    needed = training_memory(config.model, size, dtype, device.type).needed
+    if device.type == "cpu" and needed > free:
+        hint = f"Use --micro-batch-size {fitting}: it gives the same result." if fitting else "Use a smaller model."
+        raise OutOfMemoryError(f"Training needs about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free.", hint)
+    return size
+
+
+def _max_steps(config: RunConfig, request: Request, dataset: Dataset, device: torch.device) -> int:
+    """The number of updates over which the schedule runs, fixed before the first one."""
+    train = config.train
+    by_epochs = math.ceil(train.epochs * epoch_steps(config, dataset)) if train.epochs else None
+    if request.states("train.epochs") and by_epochs:
+        return max(1, min(by_epochs, train.max_steps or by_epochs))
+    if train.max_steps:
+        return train.max_steps
+    assert train.max_time, "a budget without steps or epochs has a time"
+    return steps_within(train.max_time, config, dataset, device)
+
+
+def _why_finished(config: RunConfig, progress: Progress) -> str:
+    train = config.train
+    if progress.step >= (train.max_steps or 0):
+        return f"it has done its {progress.step:,} steps; --max-steps {2 * progress.step} goes on"
+    if train.patience and progress.evals_since_best >= train.patience:
+        waited = f"{progress.evals_since_best} evaluations brought no better loss"
+        return f"{waited} (patience); --patience {2 * train.patience} goes on"
+    if train.max_time and progress.seconds >= train.max_time:
+        return f"its {train.max_time:,.0f} seconds are used up; --max-time {2 * train.max_time:.0f}s goes on"
+    return ""
+
+
+def _learning_rate_jump(stored: RunConfig, config: RunConfig, checkpoint: Checkpoint) -> list[str]:
+    """A sentence if another number of steps moves the schedule."""
+    old_steps, new_steps, step = stored.train.max_steps or 0, config.train.max_steps or 0, checkpoint.progress.step
+    if old_steps == new_steps:
+        return []
+    old = learning_rate(stored.optim, min(step, old_steps - 1), old_steps)
+    new = learning_rate(config.optim, step, new_steps)
+    return [
+        f"The schedule now runs over {new_steps:,} steps instead of {old_steps:,}: "
+        f"the learning rate goes on at {new:.3g} instead of {old:.3g}."
+    ]
+
+
+def _with_train(config: RunConfig, **values: object) -> RunConfig:
+    return config.model_copy(update={"train": config.train.model_copy(update=values)})
+
+
+def _shape(config: RunConfig) -> str:
+    model = config.model
+    sizes = f"{model.n_layer} layers, {model.n_head} heads, {model.n_embd} wide, context {model.block_size}"
+    return f"{config.preset} ({sizes}, {parameter_count(model):,} parameters)"
+
+
+def _budget(config: RunConfig, dataset: Dataset) -> str:
+    train = config.train
+    steps = train.max_steps or 0
+    epochs = steps / epoch_steps(config, dataset)
+    return f"{steps:,} steps of {train.batch_size} × {config.model.block_size} tokens, {epochs:.1f} times over the text"
+
+
+def _a_device(device: torch.device) -> str:
+    return {"cpu": "a CPU", "cuda": "a CUDA GPU", "mps": "an Apple GPU"}[device.type]

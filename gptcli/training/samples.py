@@ -1,0 +1,23 @@
+"""Short texts drawn during training, to watch the model learn."""
+
+from __future__ import annotations
+
+from gptcli.config import SamplingConfig
+from gptcli.generation.stream import Piece, generate
+from gptcli.model.gpt import GPT
+from gptcli.text.dataset import Dataset
+
+SAMPLE_TOKENS = 120
+
+
+def draw_sample(model: GPT, dataset: Dataset, *, seed: int) -> str:
+    """A text from an empty prompt, with a random stream of its own; the model's mode is restored."""
+    config = SamplingConfig(max_new_tokens=SAMPLE_TOKENS, seed=seed)
+    end_id = dataset.tokenizer.end_of_text if dataset.uses_end_of_text else None
+    was_training = model.training
+    model.eval()
+    try:
+        pieces = generate(model, dataset.tokenizer, [dataset.start_id], config, end_id=end_id)
+        return "".join(piece.text for piece in pieces if isinstance(piece, Piece))
+    finally:
+        model.train(was_training)

@@ -1,0 +1,275 @@
+"""The training loop: a generator of events. Letters: B sequences of an update, T tokens each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from gptcli.checkpoints.checkpoint import Checkpoint, Progress, prune_checkpoints, save_checkpoint
+from gptcli.checkpoints.run_folder import StoredRun, replace_weights
+from gptcli.errors import NonFiniteError, OutOfMemoryError
+from gptcli.interop.huggingface import tensors_from_hf, tensors_to_hf
+from gptcli.model.gpt import GPT
+from gptcli.text.dataset import Dataset
+from gptcli.training.batches import Batches
+from gptcli.training.compilation import compile_hidden
+from gptcli.training.evaluation import bits_per_byte, evaluate
+from gptcli.training.events import (
+    CheckpointSaved,
+    EvalMetrics,
+    Event,
+    Finished,
+    Note,
+    SampleDrawn,
+    StepMetrics,
+    StopReason,
+)
+from gptcli.training.gradients import Hidden, accumulate_gradients
+from gptcli.training.optimizer import Optimizer
+from gptcli.training.random_states import random_states, restore_random_states
+from gptcli.training.samples import draw_sample
+from gptcli.training.schedule import learning_rate
+
+
+class Trainer:
+    """One session of a run: from its start or a checkpoint to the end of the budget or a signal."""
+
+    def __init__(
+        self,
+        run: StoredRun,
+        dataset: Dataset,
+        device: torch.device,
+        checkpoint: Checkpoint | None = None,
+        *,
+        stop_signal: Callable[[], int] = lambda: 0,
+        log_bytes: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`stop_signal` gives the signal that asked to stop, or 0.
+
+        `log_bytes` flushes the metrics log to the disk and gives its length.
+        """
+        self.run = run
+        self.config = run.config.train
+        self.dataset = dataset
+        self.device = device
+        self.stop_signal = stop_signal
+        self.log_bytes = log_bytes
+        assert self.config.max_steps, "the config is not complete"
+        assert self.config.micro_batch_size, "the config is not complete"
+        assert self.config.dtype, "the config is not complete"
+        self.max_steps = self.config.max_steps
+        self.micro_batch_size = self.config.micro_batch_size
+        self.dtype: torch.dtype = getattr(torch, self.config.dtype)
+        self.batches = Batches(
+            dataset.train.stream,
+            block_size=run.config.model.block_size,
+            batch_size=self.config.batch_size,
+            seed=self.config.seed,
+        )
+        torch.manual_seed(self.config.seed)
+        self.model = GPT(run.config.model).to(device)
+        self.optimizer = Optimizer(self.model, run.config.optim, self.dtype)
+        self.hidden: Hidden = self.model.hidden
+        self.progress = Progress()
+        self.saved_step = 0
+        if checkpoint is not None:
+            self.restore(checkpoint)
+
+    def fit(self) -> Iterator[Event]:
+        """Train until the budget ends, yielding what happens; the last event is `Finished`.
+
+        Raises NonFiniteError, at the next logged step, when the loss or a gradient became NaN or infinite, and
+        OutOfMemoryError with the micro-batch size that fits.
+        """
+        self._start_clock()
+        yield from self.compile()
+        while not (reason := self.stop_reason()):
+            self.training_step()
+            if self.progress.step == 1 or self.due(self.config.log_every):
+                yield self.step_metrics()
+            if self.due(self.config.eval_every):
+                yield self.evaluate()
+            if self.due(self.config.sample_every):
+                yield self.sample()
+            if self.due(self.config.save_every):
+                yield self.save_checkpoint()
+        if reason == "max_time" and self.saved_step != self.progress.step:
+            yield self.evaluate()
+        if self.saved_step != self.progress.step:
+            yield self.save_checkpoint()
+        yield self.finished(reason)
+
+    def due(self, every: int) -> bool:
+        """Whether something with this rhythm (0: never) happens now; at the last step everything else does."""
+        return every > 0 and (self.progress.step % every == 0 or self.progress.step == self.max_steps)
+
+    def stop_reason(self) -> StopReason | None:
+        """Why training ends now, if it does."""
+        if self.progress.step >= self.max_steps:
+            return "max_steps"
+        if self.config.patience and self.progress.evals_since_best >= self.config.patience:
+            return "patience"
+        if self.config.max_time and self.seconds >= self.config.max_time:
+            return "max_time"
+        return "interrupted" if self.stop_signal() else None
+
+    def training_step(self) -> None:
+        """One update of the weights. Does not wait for the device."""
+        ids = self.batches.batch(self.progress.step).to(self.device, non_blocking=True)  # (B, T + 1)
+        try:
+            self.loss = accumulate_gradients(
+                self.model, self.hidden, ids, self.micro_batch_size, self.dtype, self.optimizer.backward
+            )
+        except torch.OutOfMemoryError as error:
+            raise self._out_of_memory(ids) from error
+        self.lr = learning_rate(self.run.config.optim, self.progress.step, self.max_steps)
+        self.grad_norm = self.optimizer.step(self.lr, self.loss)
+        self.progress.step += 1
+        self.progress.tokens += ids[:, 1:].numel()
+
+    def step_metrics(self) -> StepMetrics:
+        """The figures of the last update. Waits for the device."""
+        self.check_finite()
+        loss, norm, skipped = torch.stack([self.loss.double().cpu(), self.grad_norm.cpu(), self.optimizer.skips.cpu()])
+        now, tokens = time.perf_counter(), self.progress.tokens
+        rate = (tokens - self._mark_tokens) / max(now - self._mark_time, 1e-9)
+        self._mark()
+        return StepMetrics(
+            self.progress.step, loss.item(), self.lr, norm.item(), rate, self.seconds, int(skipped.item())
+        )
+
+    def evaluate(self) -> EvalMetrics:
+        """Score the validation text; the best weights so far go into the run folder."""
+        self.check_finite()
+        val = self.dataset.val
+        loss = evaluate(
+            self.model,
+            val,
+            batch_size=self.micro_batch_size,
+            most_tokens=self.config.eval_tokens,
+            dtype=self.dtype,
+            hidden=self.hidden,
+        )
+        if loss != loss or loss == float("inf"):
+            raise NonFiniteError(
+                f"The validation loss became {loss} at step {self.progress.step:,}.", self._retry_hint()
+            )
+        progress = self.progress
+        progress.val_loss = loss
+        best = progress.best_val_loss is None or loss < progress.best_val_loss
+        progress.evals_since_best = 0 if best else progress.evals_since_best + 1
+        if best:
+            progress.best_val_loss, progress.best_step = loss, progress.step
+            replace_weights(self.run, tensors_to_hf(self.model.state_dict()), step=progress.step, val_loss=loss)
+        assert progress.best_val_loss is not None
+        assert progress.best_step is not None
+        self._mark()
+        bpb = bits_per_byte(loss, val)
+        return EvalMetrics(progress.step, loss, bpb, best, progress.best_val_loss, progress.best_step, self.seconds)
+
+    def sample(self) -> SampleDrawn:
+        """Draw a short text from the model as it is; leaves training's random state alone."""
+        text = draw_sample(self.model, self.dataset, seed=self.config.seed)
+        self._mark()
+        return SampleDrawn(self.progress.step, text)
+
+    def save_checkpoint(self) -> CheckpointSaved:
+        """Write a checkpoint, then let go of the oldest ones."""
+        self.check_finite()
+        self.progress.seconds = self.seconds
+        self._start_clock()
+        self.progress.metrics_bytes = self.log_bytes()
+        checkpoint = Checkpoint(
+            progress=self.progress,
+            model=tensors_to_hf(self.model.state_dict()),
+            optimizer=self.optimizer.tensors(),
+            random=random_states(self.device),
+            scaler=self.optimizer.scaler_state(),
+            threads=torch.get_num_threads(),
+        )
+        path = save_checkpoint(self.run.path, checkpoint)
+        prune_checkpoints(self.run.path, self.config.keep_checkpoints)
+        self.saved_step = self.progress.step
+        return CheckpointSaved(self.progress.step, path)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Continue from a checkpoint exactly: weights, optimizer, random state, counters, thread count."""
+        torch.set_num_threads(checkpoint.threads)
+        state = tensors_from_hf(checkpoint.model, self.model.state_dict(), "The checkpoint")
+        self.model.load_state_dict(state)
+        self.optimizer.load_tensors(checkpoint.optimizer)
+        self.optimizer.load_scaler_state(checkpoint.scaler)
+        restore_random_states(checkpoint.random, self.device)
+        self.progress = checkpoint.progress
+        self.saved_step = checkpoint.progress.step
+
+    def compile(self) -> Iterator[Note]:
+        """Decide on torch.compile, and tell."""
+        ids = self.batches.batch(self.progress.step)[: self.micro_batch_size, :-1].to(self.device)
+        remaining = self.max_steps - self.progress.step
+        self.hidden, note = compile_hidden(
+            self.model, ids, mode=self.config.compile, max_steps=remaining, dtype=self.dtype
+        )
+        self._mark()
+        if note:
+            yield Note(note)
+
+    def finished(self, reason: StopReason) -> Finished:
+        """The closing event."""
+        progress = self.progress
+        return Finished(
+            step=progress.step,
+            tokens=progress.tokens,
+            seconds=self.seconds,
+            stopped=reason,
+            signum=self.stop_signal() if reason == "interrupted" else 0,
+            val_loss=progress.val_loss,
+            best_val_loss=progress.best_val_loss,
+            best_step=progress.best_step,
+        )
+
+    def check_finite(self) -> None:
+        """Raise NonFiniteError if the loss or a gradient was bad. Waits for the device."""
+        if failure := self.optimizer.failure():
+            raise NonFiniteError(f"Training stopped at step {self.progress.step:,}: {failure}.", self._retry_hint())
+
+    @property
+    def seconds(self) -> float:
+        """Training time over all sessions."""
+        return self.progress.seconds + time.perf_counter() - self._session_start
+
+    def _start_clock(self) -> None:
+        self._session_start = time.perf_counter()
+        self._mark()
+
+    def _mark(self) -> None:
+        """Training speed is measured from here: evaluations, saves and samples do not count as slow steps."""
+        self._mark_time, self._mark_tokens = time.perf_counter(), self.progress.tokens
+
+    def _retry_hint(self) -> str:
+        kept = f"The checkpoint of step {self.saved_step:,} is kept. " if self.saved_step else ""
+        return f"{kept}Try a lower --lr, such as {self.run.config.optim.lr / 2:g}, with --resume never."
+
+    def _out_of_memory(self, ids: Tensor) -> OutOfMemoryError:
+        """The error for a micro-batch that does not fit, with the largest half, quarter, … that does."""
+        self.model.zero_grad()
+        size = self.micro_batch_size // 2
+        while size and not self._fits(ids[:size]):
+            size //= 2
+        hint = (
+            f"--micro-batch-size {size} fits, and gives the same result." if size else "Use a smaller model or context."
+        )
+        message = f"The {self.device.type.upper()} ran out of memory with {self.micro_batch_size} sequences at once."
+        return OutOfMemoryError(message, hint)
+
+    def _fits(self, ids: Tensor) -> bool:
+        try:
+            accumulate_gradients(self.model, self.model.hidden, ids, len(ids), self.dtype, self.optimizer.backward)
+        except torch.OutOfMemoryError:
+            return False
+        finally:
+            self.model.zero_grad()
+        return True

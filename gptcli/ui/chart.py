@@ -1,0 +1,40 @@
+"""A loss curve in braille dots: two columns and four rows of dots to each character."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Point = tuple[float, float]
+
+_DOT_BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+"""Bits of U+2800 by column and row, as Unicode numbers the dots."""
+_LABEL_WIDTH = 6
+
+
+def curve(points: Sequence[Point], *, x_end: float, width: int, height: int) -> list[str]:
+    """Lines of text that draw points (x, y) with x in 0 … `x_end`, the y axis labelled at its ends.
+
+    Where several points fall into one column of dots, their mean is drawn. Without points the area is empty.
+    """
+    columns = max(1, width - _LABEL_WIDTH - 2)
+    means = _column_means(points, x_end, 2 * columns)
+    low, high = (min(means.values()), max(means.values())) if means else (0.0, 1.0)
+    span = (high - low) or 1.0
+    cells = [[0] * columns for _ in range(height)]
+    for column, y in means.items():
+        row = round((high - y) / span * (4 * height - 1))
+        cells[row // 4][column // 2] |= _DOT_BITS[column % 2][row % 4]
+    labels = {0: f"{high:.2f}", height - 1: f"{low:.2f}"} if means else {}
+    return [
+        f"{labels.get(row, ''):>{_LABEL_WIDTH}} ┤" + "".join(chr(0x2800 + cell) for cell in line)
+        for row, line in enumerate(cells)
+    ]
+
+
+def _column_means(points: Sequence[Point], x_end: float, columns: int) -> dict[int, float]:
+    sums: dict[int, tuple[float, int]] = {}
+    for x, y in points:
+        column = min(columns - 1, int(x / x_end * columns)) if x_end else 0
+        total, count = sums.get(column, (0.0, 0))
+        sums[column] = total + y, count + 1
+    return {column: total / count for column, (total, count) in sums.items()}

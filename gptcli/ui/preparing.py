@@ -1,0 +1,81 @@
+"""Progress while text is turned into tokens, and what came of it."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from gptcli.text.dataset import Dataset, Prepared
+from gptcli.ui.console import Output
+
+
+class PreparingDisplay:
+    """A bar with MB/s for each stage, on a terminal; nothing on a pipe."""
+
+    def __init__(self, output: Output) -> None:
+        err = output.err
+        self._progress = Progress(
+            TextColumn("{task.description:<18}", markup=False),
+            BarColumn(bar_width=None),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=err,
+            transient=True,
+            expand=True,
+            disable=output.quiet or not err.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> PreparingDisplay:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def update(self, stage: str, done_bytes: int, total_bytes: int) -> None:
+        """Show how far a stage has come."""
+        if stage not in self._tasks:
+            self._tasks[stage] = self._progress.add_task(stage.capitalize(), total=total_bytes)
+        self._progress.update(self._tasks[stage], completed=done_bytes, total=total_bytes)
+
+
+def show_prepared(output: Output, prepared: Prepared) -> None:
+    """The dataset's path (or, as JSON, its figures) as the result; the rest as notes."""
+    for note in prepared.notes:
+        output.note(note)
+    if prepared.reused:
+        output.note("The text has not changed: the dataset is used as it is.")
+    output.note(describe(prepared.dataset))
+    if output.as_json:
+        output.json(figures(prepared.dataset) | {"reused": prepared.reused})
+    else:
+        output.result(str(prepared.dataset.path))
+
+
+def describe(dataset: Dataset) -> str:
+    """One line about a dataset."""
+    tokens, text = dataset.train.tokens + dataset.val.tokens, dataset.train.bytes + dataset.val.bytes
+    kind = {"char": "characters", "bpe": "BPE entries"}[dataset.tokenizer.kind]
+    return (
+        f"Data: {dataset.name}, {text:,} bytes, {tokens:,} tokens ({dataset.val.tokens:,} of them held out), "
+        f"{dataset.tokenizer.vocab_size:,} ids ({kind})."
+    )
+
+
+def figures(dataset: Dataset) -> dict[str, object]:
+    """The same for programs."""
+    return {
+        "dataset": str(dataset.path),
+        "name": dataset.name,
+        "fingerprint": dataset.fingerprint,
+        "tokenizer": dataset.tokenizer.kind,
+        "vocab_size": dataset.tokenizer.vocab_size,
+        "documents": dataset.documents,
+        "train": {"tokens": dataset.train.tokens, "characters": dataset.train.characters, "bytes": dataset.train.bytes},
+        "val": {"tokens": dataset.val.tokens, "characters": dataset.val.characters, "bytes": dataset.val.bytes},
+    }

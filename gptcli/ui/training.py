@@ -1,0 +1,161 @@
+"""What is seen of a training: a live line and a loss curve on a terminal, plain rows on a pipe."""
+
+from __future__ import annotations
+
+import math
+import time
+from types import TracebackType
+
+import torch
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from gptcli.config import RunConfig, to_toml
+from gptcli.text.dataset import Dataset
+from gptcli.training.events import EvalMetrics, Event, Finished, Note, SampleDrawn, StepMetrics
+from gptcli.training.memory import training_memory
+from gptcli.training.plan import Plan
+from gptcli.ui.chart import Point, curve
+from gptcli.ui.console import Output, printable
+from gptcli.ui.preparing import describe, figures
+
+SECONDS_BETWEEN_ROWS = 30.0
+CURVE_HEIGHT = 8
+
+
+class TrainingDisplay:
+    """Shows events as they come; use it as a context."""
+
+    def __init__(self, output: Output, config: RunConfig) -> None:
+        self._output = output
+        self._max_steps = config.train.max_steps or 0
+        self._started = time.monotonic()
+        self._first_step: int | None = None
+        self._last_row = time.monotonic()
+        self._step: StepMetrics | None = None
+        self._eval: EvalMetrics | None = None
+        self._losses: list[Point] = []
+        console = output.err
+        self._console = console
+        live = console.is_terminal and not output.quiet
+        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4) if live else None
+
+    def __enter__(self) -> TrainingDisplay:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def show(self, event: Event) -> None:
+        """Take in one event."""
+        if isinstance(event, StepMetrics):
+            self._take_step(event)
+        elif isinstance(event, EvalMetrics):
+            self._eval = event
+            self._row()
+        elif isinstance(event, SampleDrawn):
+            self._print(Text(f"── sample at step {event.step:,} ──", "dim"), Text(printable(event.text)))
+        elif isinstance(event, Note):
+            self._print(Text(printable(event.text)))
+
+    def _take_step(self, event: StepMetrics) -> None:
+        if self._first_step is None:
+            self._first_step, self._started = event.step, time.monotonic()
+        self._step = event
+        self._losses.append((event.step, event.loss))
+        if self._live is None and time.monotonic() - self._last_row >= SECONDS_BETWEEN_ROWS:
+            self._row()
+
+    def _row(self) -> None:
+        """One plain line on a pipe; on a terminal the live line says it."""
+        self._last_row = time.monotonic()
+        if self._live is None and not self._output.quiet:
+            figures = "  ".join(f"{name} {value}" for name, value in self._figures())
+            self._output.note(f"step {self._now():,}/{self._max_steps:,}  {figures}")
+
+    def _print(self, *lines: Text) -> None:
+        if not self._output.quiet:
+            for line in lines:
+                self._console.print(line, soft_wrap=self._live is None)
+
+    def _now(self) -> int:
+        return max((event.step for event in (self._step, self._eval) if event), default=0)
+
+    def _figures(self) -> list[tuple[str, str]]:
+        figures = []
+        if self._step:
+            figures.append(("loss", f"{self._step.loss:.4f}"))
+        if self._eval:
+            figures.append(("val", f"{self._eval.loss:.4f}"))
+            figures.append(("best", f"{self._eval.best_loss:.4f} (step {self._eval.best_step:,})"))
+        if self._step:
+            figures.append(("lr", f"{self._step.lr:.2e}"))
+            figures.append(("tok/s", f"{self._step.tokens_per_second:,.0f}"))
+            figures.append(("left", self._time_left()))
+        return figures
+
+    def _time_left(self) -> str:
+        if self._step is None or self._first_step is None or self._step.step == self._first_step:
+            return "-:--"
+        pace = (time.monotonic() - self._started) / (self._step.step - self._first_step)
+        return duration(pace * (self._max_steps - self._step.step))
+
+    def _render(self) -> RenderableType:
+        now = self._now()
+        head = Table.grid(padding=(0, 1), expand=True)
+        head.add_column(no_wrap=True)
+        head.add_column(ratio=1)
+        head.add_column(no_wrap=True)
+        share = now / self._max_steps if self._max_steps else 0.0
+        head.add_row(
+            f"step {now:,}/{self._max_steps:,}", ProgressBar(total=self._max_steps, completed=now), f"{share:4.0%}"
+        )
+        figures = Text("  ").join(
+            Text.assemble((f"{name} ", "dim"), (value, "bold")) for name, value in self._figures()
+        )
+        lines = curve(self._losses, x_end=self._max_steps, width=self._console.width, height=CURVE_HEIGHT)
+        return Group(head, figures, Text("\n".join(lines), "cyan", no_wrap=True))
+
+
+def summary(end: Finished) -> str:
+    """The last line of a training."""
+    why = {"max_steps": "", "max_time": " (the time is up)", "patience": " (no better loss for a while)"}
+    text = f"Done: {end.step:,} steps in {duration(end.seconds)}{why.get(end.stopped, '')}."
+    if end.best_val_loss is not None:
+        perplexity = math.exp(min(end.best_val_loss, 700.0))
+        text += (
+            f" Best validation loss {end.best_val_loss:.4f} (perplexity {perplexity:.2f}) at step {end.best_step:,}."
+        )
+    return text
+
+
+def duration(seconds: float) -> str:
+    """65 → "1:05", 3725 → "1:02:05"."""
+    minutes, rest = divmod(round(max(0.0, seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def show_dry_run(output: Output, plan: Plan, dataset: Dataset, device: torch.device) -> None:
+    """What a training would do: the complete config on standard output, the rest as notes."""
+    train = plan.config.train
+    assert train.micro_batch_size
+    assert train.dtype
+    memory = training_memory(plan.config.model, train.micro_batch_size, getattr(torch, train.dtype), device.type).total
+    if output.as_json:
+        data = figures(dataset) | {"dataset": None}  # it was made for this look only
+        output.json(
+            {"run": str(plan.path), "config": plan.config.model_dump(mode="json"), "data": data, "memory_bytes": memory}
+        )
+        return
+    for note in [describe(dataset), *plan.notes, f"Memory: about {memory / 1e9:.2f} GB.", f"Run: {plan.path}."]:
+        output.note(note)
+    output.result(to_toml(plan.config).rstrip())
