@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gptcli import storage
 from gptcli.config import DataConfig, TokenizerConfig
-from gptcli.errors import CorpusError, DatasetError, StorageError
+from gptcli.errors import CorpusError, DatasetError, StorageError, TokenizerError
 from gptcli.text.corpus import STANDARD_INPUT, OnBytes, TextFile, find_texts, hash_text, printable, size_of
 from gptcli.text.manifest import FORMAT, MANIFEST_FILE, SourceEntry, SplitEntry, digest, read_manifest
 from gptcli.text.survey import survey
@@ -98,7 +98,10 @@ def open_dataset(path: Path, *, verify: bool | None = None) -> Dataset:
         raise _damaged(path, problem)
     if not (path / TOKENIZER_FILE).is_file():
         raise _damaged(path, f"'{path / TOKENIZER_FILE}' is missing")
-    tokenizer = load_tokenizer(path / TOKENIZER_FILE)
+    try:
+        tokenizer = load_tokenizer(path / TOKENIZER_FILE)
+    except TokenizerError as error:
+        raise _damaged(path, error.message[:1].lower() + error.message[1:].rstrip(".")) from None
     if tokenizer.fingerprint != manifest.tokenizer.fingerprint:
         raise _damaged(path, f"'{path / TOKENIZER_FILE}' was altered (its fingerprint differs)")
     return Dataset(
