@@ -35,9 +35,11 @@ def top_k_candidates(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def apply_temperature(logits: Tensor, temperature: float) -> Tensor:
     """Sharpen (below 1) or flatten (above 1) the distribution: (B, K) → (B, K), for a temperature above 0.
 
-    The largest logit is made 0 first, which changes no probability, so that no temperature is too small to divide by.
+    The largest logit is made 0 first, which changes no probability, so that no temperature is too small to divide by;
+    one that the number format cannot hold becomes the nearest that it can.
     """
-    return (logits - logits.amax(dim=-1, keepdim=True)) / temperature
+    limits = torch.finfo(logits.dtype)
+    return (logits - logits.amax(dim=-1, keepdim=True)) / min(max(temperature, limits.tiny), limits.max)
 
 
 def keep_top_p(logits: Tensor, p: float) -> Tensor:
