@@ -14,10 +14,11 @@ _LABEL_WIDTH = 6
 def curve(points: Sequence[Point], *, x_end: float, width: int, height: int) -> list[str]:
     """Lines of text that draw points (x, y) with x in 0 … `x_end`, the y axis labelled at its ends.
 
-    Where several points fall into one column of dots, their mean is drawn. Without points the area is empty.
+    Where several points fall into one column of dots, their mean is drawn; between points the line is straight. Without
+    points the area is empty.
     """
     columns = max(1, width - _LABEL_WIDTH - 2)
-    means = _column_means(points, x_end, 2 * columns)
+    means = _filled(_column_means(points, x_end, 2 * columns))
     low, high = (min(means.values()), max(means.values())) if means else (0.0, 1.0)
     span = (high - low) or 1.0
     cells = [[0] * columns for _ in range(height)]
@@ -29,6 +30,17 @@ def curve(points: Sequence[Point], *, x_end: float, width: int, height: int) -> 
         f"{labels.get(row, ''):>{_LABEL_WIDTH}} ┤" + "".join(chr(0x2800 + cell) for cell in line)
         for row, line in enumerate(cells)
     ]
+
+
+def _filled(means: dict[int, float]) -> dict[int, float]:
+    """The same with the columns between known ones filled in."""
+    known = sorted(means)
+    filled = dict(means)
+    for left, right in zip(known, known[1:], strict=False):
+        for column in range(left + 1, right):
+            share = (column - left) / (right - left)
+            filled[column] = means[left] + share * (means[right] - means[left])
+    return filled
 
 
 def _column_means(points: Sequence[Point], x_end: float, columns: int) -> dict[int, float]:

@@ -24,6 +24,8 @@ from gptcli.ui.preparing import describe, figures
 
 SECONDS_BETWEEN_ROWS = 30.0
 CURVE_HEIGHT = 8
+FALL_SHARE = 0.03
+"""Share of the steps so far, the first ones, that the curve leaves out: the steep fall there would flatten the rest."""
 
 
 class TrainingDisplay:
@@ -79,7 +81,7 @@ class TrainingDisplay:
         self._last_row = time.monotonic()
         if self._live is None and not self._output.quiet:
             figures = "  ".join(f"{name} {value}" for name, value in self._figures())
-            self._output.note(f"step {self._now():,}/{self._max_steps:,}  {figures}")
+            self._output.note(f"step {self._now():,}/{self._max_steps:,}  {figures}  left {self._time_left()}")
 
     def _print(self, *lines: Text) -> None:
         if not self._output.quiet:
@@ -95,11 +97,10 @@ class TrainingDisplay:
             figures.append(("loss", f"{self._step.loss:.4f}"))
         if self._eval:
             figures.append(("val", f"{self._eval.loss:.4f}"))
-            figures.append(("best", f"{self._eval.best_loss:.4f} (step {self._eval.best_step:,})"))
+            figures.append(("best", f"{self._eval.best_loss:.4f} at {self._eval.best_step:,}"))
         if self._step:
             figures.append(("lr", f"{self._step.lr:.2e}"))
             figures.append(("tok/s", f"{self._step.tokens_per_second:,.0f}"))
-            figures.append(("left", self._time_left()))
         return figures
 
     def _time_left(self) -> str:
@@ -114,14 +115,13 @@ class TrainingDisplay:
         head.add_column(no_wrap=True)
         head.add_column(ratio=1)
         head.add_column(no_wrap=True)
-        share = now / self._max_steps if self._max_steps else 0.0
-        head.add_row(
-            f"step {now:,}/{self._max_steps:,}", ProgressBar(total=self._max_steps, completed=now), f"{share:4.0%}"
-        )
+        bar = ProgressBar(total=self._max_steps, completed=now)
+        head.add_row(f"step {now:,}/{self._max_steps:,}", bar, f"{self._time_left()} left")
         figures = Text("  ").join(
             Text.assemble((f"{name} ", "dim"), (value, "bold")) for name, value in self._figures()
         )
-        lines = curve(self._losses, x_end=self._max_steps, width=self._console.width, height=CURVE_HEIGHT)
+        settled = [point for point in self._losses if point[0] >= FALL_SHARE * now] or self._losses
+        lines = curve(settled, x_end=self._max_steps, width=self._console.width, height=CURVE_HEIGHT)
         return Group(head, figures, Text("\n".join(lines), "cyan", no_wrap=True))
 
 
