@@ -1,0 +1,180 @@
+"""Our model and transformers' GPT-2 with the same weights, in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from gptcli.config import ModelConfig
+from gptcli.errors import ModelFolderError
+from gptcli.generation.window import Window
+from gptcli.interop import huggingface
+from gptcli.interop.huggingface import config_from_hf, config_to_hf, tensors_from_hf, tensors_to_hf
+from gptcli.model.cache import KVCache
+from gptcli.model.gpt import GPT
+from tests.model.reference import assert_close, random_model
+
+transformers = pytest.importorskip("transformers")
+
+CONFIG = ModelConfig(vocab_size=41, n_layer=3, n_head=4, n_embd=32, block_size=64)
+DTYPES = [torch.float64, torch.float32]
+
+
+def ids() -> Tensor:
+    return torch.randint(CONFIG.vocab_size, (3, CONFIG.block_size), generator=torch.Generator().manual_seed(1))
+
+
+def to_transformers(model: GPT) -> Any:
+    """transformers' model with our weights; nothing but the tied head may be missing, and nothing unexpected."""
+    config = transformers.GPT2Config(**config_to_hf(model.config, bos_token_id=0, eos_token_id=None))
+    theirs = transformers.GPT2LMHeadModel(config).to(model.wte.weight.dtype).eval()
+    report = theirs.load_state_dict(tensors_to_hf(model.state_dict()), strict=False)
+    assert (report.missing_keys, report.unexpected_keys) == (["lm_head.weight"], [])
+    theirs.tie_weights()
+    return theirs
+
+
+def from_transformers(theirs: Any) -> GPT:
+    model = GPT(config_from_hf(theirs.config.to_dict(), "their config")).to(theirs.dtype)
+    model.load_state_dict(tensors_from_hf(theirs.state_dict(), model.state_dict(), "their weights"))
+    return model.eval().requires_grad_(False)
+
+
+def random_transformers(dtype: torch.dtype) -> Any:
+    """A model of theirs with no bias at zero."""
+    torch.manual_seed(2)
+    config = transformers.GPT2Config(vocab_size=41, n_layer=3, n_head=4, n_embd=32, n_positions=64)
+    theirs = transformers.GPT2LMHeadModel(config).to(dtype).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, dtype=dtype))
+    return theirs
+
+
+def check_ours_in_theirs(dtype: torch.dtype) -> None:
+    model = random_model(CONFIG, dtype)
+    with torch.no_grad():
+        assert_close(to_transformers(model)(ids()).logits, model(ids()))
+
+
+def check_theirs_in_ours(dtype: torch.dtype) -> None:
+    theirs = random_transformers(dtype)
+    with torch.no_grad():
+        assert_close(from_transformers(theirs)(ids()), theirs(ids()).logits)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_transformers_computes_our_logits(dtype: torch.dtype) -> None:
+    check_ours_in_theirs(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_we_compute_the_logits_of_transformers(dtype: torch.dtype) -> None:
+    check_theirs_in_ours(dtype)
+
+
+@pytest.mark.parametrize("check", [check_ours_in_theirs, check_theirs_in_ours])
+def test_logit_checks_notice_a_layout_that_is_not_turned(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Square matrices fit either way, so that only their values tell.
+    flipped = huggingface._flipped
+    monkeypatch.setattr(
+        huggingface,
+        "_flipped",
+        lambda name, tensor: tensor if name.endswith("attn.c_proj.weight") else flipped(name, tensor),
+    )
+    with pytest.raises(AssertionError):
+        check(torch.float64)
+
+
+def check_greedy() -> None:
+    """40 greedy tokens through our cache are those of transformers' generate."""
+    model = random_model(CONFIG)
+    model.wpe.weight.mul_(5)  # a text that varies
+    prompt = ids()[:1, :7]
+    window = Window(model, 1)
+    logits, ours = window.prefill(prompt), []
+    for _ in range(40):
+        token = logits.argmax(-1, keepdim=True)
+        ours.append(token.item())
+        logits = window.append(token)
+    theirs = to_transformers(model).generate(
+        prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=40, do_sample=False, pad_token_id=0
+    )
+    assert ours == theirs[0, 7:].tolist()
+    assert len(set(ours)) > 3, "a text that only repeats itself proves little"
+
+
+def test_greedy_tokens() -> None:
+    check_greedy()
+
+
+def test_greedy_check_notices_a_lost_prompt_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose_one(self: KVCache, tokens: int) -> None:
+        self.length += tokens if tokens == 1 else tokens - 1
+
+    monkeypatch.setattr(KVCache, "advance", lose_one)
+    with pytest.raises(AssertionError):
+        check_greedy()
+
+
+def small(**changes: Any) -> dict[str, Any]:
+    return config_to_hf(CONFIG, bos_token_id=0, eos_token_id=None) | changes
+
+
+def test_config_goes_there_and_back() -> None:
+    assert config_from_hf(small(), "config.json") == CONFIG
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model_type": "llama"},
+        {"activation_function": "relu"},
+        {"layer_norm_epsilon": 1e-6},
+        {"tie_word_embeddings": False},
+        {"scale_attn_by_inverse_layer_idx": True},
+        {"n_inner": 100},
+        {"n_embd": 33},
+        {"n_head": 0},
+        {"vocab_size": "many"},
+    ],
+)
+def test_what_is_not_gpt2_is_refused_by_name(changes: dict[str, Any]) -> None:
+    (key,) = changes
+    with pytest.raises(ModelFolderError, match=key):
+        config_from_hf(small(**changes), "config.json")
+
+
+def problems(tensors: dict[str, Tensor]) -> str:
+    expected = GPT(CONFIG).state_dict()
+    with pytest.raises(ModelFolderError) as caught:
+        tensors_from_hf(tensors, expected, "model.safetensors")
+    return caught.value.message
+
+
+def test_every_problem_of_the_weights_is_named() -> None:
+    tensors = tensors_to_hf(GPT(CONFIG).state_dict())
+    del tensors["transformer.ln_f.bias"]
+    tensors["transformer.extra"] = torch.zeros(1)
+    tensors["transformer.wpe.weight"] = torch.zeros(3, 32)
+    message = problems(tensors)
+    for part in ("ln_f.bias is missing", "extra is not expected", "wpe.weight has shape [3, 32] instead of [64, 32]"):
+        assert part in message
+
+
+def test_an_untied_head_is_refused() -> None:
+    tensors = tensors_to_hf(GPT(CONFIG).state_dict())
+    assert "differs from the token embedding" in problems(tensors | {"lm_head.weight": torch.zeros(41, 32)})
+
+
+@pytest.mark.parametrize("extra", [(), ("lm_head.weight",), ("h.0.attn.bias", "h.2.attn.masked_bias")])
+def test_old_files_load(extra: Sequence[str]) -> None:
+    model = GPT(CONFIG)
+    tensors = {name.removeprefix("transformer."): one for name, one in tensors_to_hf(model.state_dict()).items()}
+    tensors |= {name: model.wte.weight if name == "lm_head.weight" else torch.zeros(1) for name in extra}
+    state = tensors_from_hf(tensors, model.state_dict(), "old")
+    assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
