@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from gptcli.checkpoints import names
@@ -15,7 +14,7 @@ from gptcli.checkpoints.tensors import read_tensors
 from gptcli.config import ModelConfig
 from gptcli.errors import ModelFolderError, TokenizerError
 from gptcli.interop.huggingface import config_from_hf, tensors_from_hf
-from gptcli.model.gpt import GPT
+from gptcli.model.gpt import GPT, unfilled_gpt
 from gptcli.storage import MANIFEST, mismatch
 from gptcli.text.tokenizer import Tokenizer, load_tokenizer
 
@@ -76,8 +75,7 @@ def open_model(folder: Path, checkpoint: str = "best") -> ModelFolder:
 
 def build_model(config: ModelConfig, tensors: dict[str, Tensor], where: Path) -> GPT:
     """A model in evaluation mode with the given Hugging Face tensors as its weights, in float32."""
-    with torch.device("meta"):
-        model = GPT(config)
+    model = unfilled_gpt(config)
     state = tensors_from_hf(tensors, model.state_dict(), f"'{where}'")
     model.load_state_dict({name: tensor.float().contiguous() for name, tensor in state.items()}, assign=True)
     return model.requires_grad_(False).eval()

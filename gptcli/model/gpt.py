@@ -11,10 +11,12 @@ S = cached + new tokens.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from gptcli.config import ModelConfig
 from gptcli.model.cache import KVCache
@@ -136,7 +138,24 @@ class GPT(nn.Module):
         return self.head(self.hidden(ids, cache))
 
 
+class _NoInitialisation(TorchFunctionMode):
+    """Leaves weights as they are where torch's initialisers would fill them."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
+        if func.__module__ == nn.init.__name__:
+            return (kwargs or {}).get("tensor", args[0] if args else None)
+        return func(*args, **(kwargs or {}))
+
+
+def unfilled_gpt(config: ModelConfig) -> GPT:
+    """A model with names and shapes but no values and no memory: its parameters are on the meta device.
+
+    Nothing is drawn: on that device torch draws through its compiler, whose import takes two seconds and 80 MB.
+    """
+    with torch.device("meta"), _NoInitialisation():
+        return GPT(config)
+
+
 def parameter_count(config: ModelConfig) -> int:
     """Parameters of a model, the shared embedding counted once; nothing is allocated."""
-    with torch.device("meta"):
-        return sum(parameter.numel() for parameter in GPT(config).parameters())
+    return sum(parameter.numel() for parameter in unfilled_gpt(config).parameters())

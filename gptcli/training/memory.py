@@ -10,6 +10,7 @@ Letters: B sequences, T tokens, C width, H heads. A "row" is B·T·C numbers, on
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import asdict, dataclass
 
 import torch
@@ -22,8 +23,8 @@ from gptcli.training.machine import resident_memory
 FLOAT32 = 4
 """Bytes; parameters, gradients, optimizer state and the residual stream are float32 whatever the products are in."""
 
-KERNELS = {"cpu": 100 << 20, "cuda": 32 << 20, "mps": 0}
-"""Bytes that the first step adds once: libraries and their buffers on a CPU, cuBLAS's workspace on CUDA."""
+KERNELS = {"cpu": 28 << 20, "cuda": 32 << 20, "mps": 0}
+"""Bytes that the first step adds once: oneDNN's code and threads' buffers on a CPU, cuBLAS's workspace on CUDA."""
 
 ALLOCATOR_SHARE = {"cpu": 0.35, "cuda": 0.0, "mps": 0.0}
 """Holes that tensors of many sizes leave between them on the C library's heap, as a share of what comes and goes in a
@@ -109,7 +110,7 @@ def training_memory(
         activations=activations,
         loss=loss,
         allocator=int(ALLOCATOR_SHARE[device_type] * (activations + loss)),
-        process=_process(device_type, process),
+        process=_process(device_type, process, needs=("torch._dynamo",)),  # AdamW loads it at its first step: 80 MB
         kernels=KERNELS[device_type],
     )
 
@@ -184,7 +185,12 @@ def _casts(config: ModelConfig, item: int) -> int:
     return item * (config.n_layer * 12 * config.n_embd**2 + config.vocab_size * config.n_embd)
 
 
-def _process(device_type: str, process: int | None) -> int:
+def _process(device_type: str, process: int | None, needs: tuple[str, ...] = ()) -> int:
+    """Resident bytes with the modules `needs` loaded, on a CPU; else 0."""
     if device_type != "cpu":
         return 0
-    return resident_memory() if process is None else process
+    if process is not None:
+        return process
+    for module in needs:
+        importlib.import_module(module)
+    return resident_memory()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from torch.nn import functional as F
 from gptcli.config import PRESETS, ModelConfig, preset
 from gptcli.model import gpt
 from gptcli.model.gpt import GPT, MLP, attend
+from tests.conftest import ROOT
 from tests.model.reference import assert_close, attention_weights, gelu, random_model, reference_logits
 
 TINY = ModelConfig(vocab_size=11, n_layer=2, n_head=2, n_embd=8, block_size=8)
@@ -168,3 +171,18 @@ def test_dropout_only_in_training() -> None:
 def test_more_tokens_than_the_context_are_a_mistake_of_the_caller() -> None:
     with pytest.raises(AssertionError, match="context"):
         GPT(TINY)(torch.zeros(1, 9, dtype=torch.long))
+
+
+def test_unfilled_model_draws_nothing_and_loads_no_compiler() -> None:
+    """It has the names and shapes of the real one; two seconds of imports are saved wherever a model is opened."""
+    code = (
+        "import sys, torch; from gptcli.config import build_config; from gptcli.model.gpt import GPT, unfilled_gpt\n"
+        "config = build_config('nano', vocab_size=65).model; state = torch.get_rng_state()\n"
+        "empty = unfilled_gpt(config)\n"
+        "assert torch.equal(torch.get_rng_state(), state) and 'torch._dynamo' not in sys.modules\n"
+        "real = GPT(config)\n"
+        "assert all(p.is_meta for p in empty.parameters())\n"
+        "assert [(n, p.shape) for n, p in empty.named_parameters()] == [(n, p.shape) for n, p in real.named_parameters()]"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
