@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import sys
+import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 
-from gptcli.errors import GptcliError
+from gptcli.errors import GptcliError, OutOfMemoryError
 
 BROKEN_PIPE_EXIT = 141
-INTERRUPT_EXIT = 130
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Wrap a command so that it ends by the table of exit codes; with `--debug` exceptions pass through."""
+    """Wrap a command so that it ends by the table of exit codes; `--debug` shows the traceback too."""
 
     @functools.wraps(command)
     def run(*args: Any, **options: Any) -> None:
+        signal.signal(signal.SIGTERM, _terminate)
         try:
             command(*args, **options)
             sys.stdout.flush()
@@ -28,24 +30,40 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             _discard_stdout()
             raise typer.Exit(BROKEN_PIPE_EXIT) from None
         except KeyboardInterrupt:
-            raise typer.Exit(INTERRUPT_EXIT) from None
-        except GptcliError as error:
+            raise typer.Exit(128 + signal.SIGINT) from None
+        except typer.Exit:
+            raise
+        except Exception as error:
             if options.get("debug"):
-                raise
-            _fail(error.message, error.hint, error.exit_code, options)
-        except MemoryError:
-            if options.get("debug"):
-                raise
-            _fail("There is not enough memory for this.", "Close other programs, or use a smaller model.", 1, options)
+                traceback.print_exc()
+            _fail(_explained(error), no_color=bool(options.get("no_color")))
 
     return run
 
 
-def _fail(message: str, hint: str, exit_code: int, options: dict[str, Any]) -> None:
+def _explained(error: Exception) -> GptcliError:
+    """The error as a person should read it."""
+    if isinstance(error, GptcliError):
+        return error
+    # On a CPU torch has no exception of its own for this.
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return OutOfMemoryError("There is not enough memory for this.", "Close other programs, or use a smaller model.")
+    return GptcliError(
+        f"Something unforeseen happened ({type(error).__name__}: {error}).",
+        "Run the same command with --debug, and report what it shows.",
+    )
+
+
+def _fail(error: GptcliError, *, no_color: bool) -> NoReturn:
     from gptcli.ui.errors import show_error
 
-    show_error(message, hint, no_color=bool(options.get("no_color")))
-    raise typer.Exit(exit_code)
+    show_error(error.message, error.hint, no_color=no_color)
+    raise typer.Exit(error.exit_code)
+
+
+def _terminate(signum: int, _frame: object) -> NoReturn:
+    """SIGTERM outside of training unwinds the stack, so that nothing half-written is left."""
+    raise SystemExit(128 + signum)
 
 
 def _discard_stdout() -> None:

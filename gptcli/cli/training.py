@@ -19,16 +19,24 @@ from gptcli.config import (
     parse_section,
     parse_setting,
 )
-from gptcli.errors import Interrupted
+from gptcli.errors import Interrupted, UsageError
 from gptcli.model.precision import choose_device
-from gptcli.text.dataset import Prepared, find_or_prepare
+from gptcli.text.dataset import Prepared, find_or_prepare, is_dataset
 from gptcli.training.events import Finished
 from gptcli.training.interrupt import graceful_stop
 from gptcli.training.plan import Request, Resume, make_plan
 from gptcli.training.session import train
 from gptcli.ui.console import Output
-from gptcli.ui.preparing import PreparingDisplay
+from gptcli.ui.preparing import PreparingDisplay, describe
 from gptcli.ui.training import TrainingDisplay, show_dry_run, summary
+
+TEXT_FLAGS = {
+    "tokenizer.kind": "--tokenizer",
+    "tokenizer.vocab_size": "--vocab-size",
+    "data.val_fraction": "--val-fraction",
+    "data.include": "--include",
+}
+"""Flags that a dataset folder leaves nothing to do."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,7 @@ def run_training(wish: Wish, output: Output, command: str) -> None:
         if wish.dry_run:
             show_dry_run(output, plan, prepared.dataset, device)
             return
-    for note in [*prepared.notes, *plan.notes]:
+    for note in [*prepared.notes, describe(prepared.dataset), *plan.notes]:
         output.note(note)
     if plan.finished:
         output.note(f"The run is finished: {plan.finished}; --resume never starts another.")
@@ -81,6 +89,10 @@ def _request(wish: Wish) -> Request:
 
 def _prepare(wish: Wish, request: Request, root: Path, output: Output) -> Prepared:
     """The dataset of the data that was named: opened, found again or made."""
+    idle = [flag for key, flag in TEXT_FLAGS.items() if wish.flags.get(key) is not None]
+    if idle and any(is_dataset(given) for given in wish.data):
+        hint = "Leave it out, or give the text itself."
+        raise UsageError(f"{idle[0]} says how to read text, but the data is a dataset, which was read already.", hint)
     settings = parse_section(TokenizerConfig, request.explicit.get("tokenizer", {}))
     data = parse_section(DataConfig, request.explicit.get("data", {}))
     with PreparingDisplay(output) as display:

@@ -123,8 +123,17 @@ def complete_config(
         f"Model: {_shape(config)}" + (f", the default on {_a_device(device)}." if chose_preset else "."),
         f"Budget: {_budget(config, dataset)}.",
         f"Numbers: {number_format.name}, because {number_format.reason}.",
+        f"Memory: about {planned_memory(config, device) / 1e9:.2f} GB; {free_memory(device) / 1e9:.1f} GB are free.",
     ]
     return config, notes
+
+
+def planned_memory(config: RunConfig, device: torch.device) -> int:
+    """Bytes that training by a complete config takes at its peak."""
+    assert config.train.micro_batch_size
+    assert config.train.dtype
+    dtype = getattr(torch, config.train.dtype)
+    return training_memory(config.model, config.train.micro_batch_size, dtype, device.type).total
 
 
 def default_preset(device: torch.device) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 Point = tuple[float, float]
 
@@ -36,7 +37,7 @@ def _filled(means: dict[int, float]) -> dict[int, float]:
     """The same with the columns between known ones filled in."""
     known = sorted(means)
     filled = dict(means)
-    for left, right in zip(known, known[1:], strict=False):
+    for left, right in pairwise(known):
         for column in range(left + 1, right):
             share = (column - left) / (right - left)
             filled[column] = means[left] + share * (means[right] - means[left])

@@ -16,8 +16,7 @@ from rich.text import Text
 from gptcli.config import RunConfig, to_toml
 from gptcli.text.dataset import Dataset
 from gptcli.training.events import EvalMetrics, Event, Finished, Note, SampleDrawn, StepMetrics
-from gptcli.training.memory import training_memory
-from gptcli.training.plan import Plan
+from gptcli.training.plan import Plan, planned_memory
 from gptcli.ui.chart import Point, curve
 from gptcli.ui.console import Output, printable
 from gptcli.ui.preparing import describe, figures
@@ -146,16 +145,13 @@ def duration(seconds: float) -> str:
 
 def show_dry_run(output: Output, plan: Plan, dataset: Dataset, device: torch.device) -> None:
     """What a training would do: the complete config on standard output, the rest as notes."""
-    train = plan.config.train
-    assert train.micro_batch_size
-    assert train.dtype
-    memory = training_memory(plan.config.model, train.micro_batch_size, getattr(torch, train.dtype), device.type).total
     if output.as_json:
         data = figures(dataset) | {"dataset": None}  # it was made for this look only
+        memory = planned_memory(plan.config, device)
         output.json(
             {"run": str(plan.path), "config": plan.config.model_dump(mode="json"), "data": data, "memory_bytes": memory}
         )
         return
-    for note in [describe(dataset), *plan.notes, f"Memory: about {memory / 1e9:.2f} GB.", f"Run: {plan.path}."]:
+    for note in [describe(dataset), *plan.notes, f"Run: {plan.path}."]:
         output.note(note)
     output.result(to_toml(plan.config).rstrip())
