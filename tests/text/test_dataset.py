@@ -246,12 +246,13 @@ def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_names_are_safe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for given, name in {
+    names = {
         "../my book (2).txt": "my-book-2",
         "..": tmp_path.name,
         ".": "here",
         "日本.txt": "日本",
-    }.items():
+    }
+    for argument, name in names.items():
         (tmp_path / "here").mkdir(exist_ok=True)
         monkeypatch.chdir(tmp_path / "here")
         if argument.endswith(".txt"):
