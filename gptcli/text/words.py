@@ -16,7 +16,7 @@ EncodeBatch = Callable[[list[str]], list[list[int]]]
 
 _WORD = re.compile(r"[ \n\t\r]*[^ \n\t\r]+|[ \n\t\r]+")
 _UNSURE_SPACE = re.compile("[\v\f\x1c-\x1f\x85\xa0\u1680\u180e\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff]")
-_MOST_WORDS = 1 << 17
+_MOST_WORDS = 1 << 19
 _MOST_IDS = 1 << 22
 
 
