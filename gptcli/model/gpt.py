@@ -142,7 +142,7 @@ class _NoInitialisation(TorchFunctionMode):
     """Leaves weights as they are where torch's initialisers would fill them."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
-        if func.__module__ == nn.init.__name__:
+        if getattr(func, "__module__", None) == nn.init.__name__:  # a slot wrapper has none
             return (kwargs or {}).get("tensor", args[0] if args else None)
         return func(*args, **(kwargs or {}))
 
