@@ -9,8 +9,13 @@ Letters: B sequences, V vocabulary, K candidates: V, or the k of top-k.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
+
+NUCLEUS = 1024
+"""Tokens that top-p looks at on a CPU before it sorts a whole vocabulary."""
 
 
 def penalize_repetition(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
@@ -48,21 +53,34 @@ def keep_top_p(logits: Tensor, p: float) -> Tensor:
     >>> keep_top_p(torch.tensor([[0.5, 0.3, 0.2]]).log(), 0.6).exp()
     tensor([[0.5000, 0.3000, 0.0000]])
     """
-    ascending, order = logits.sort(dim=-1)  # 2 of (B, K)
-    remove = ascending.softmax(dim=-1).cumsum(dim=-1) <= 1 - p  # (B, K), the tail that is not needed for p
-    remove[..., -1] = False
-    return logits.masked_fill(remove.scatter(-1, order, remove), float("-inf"))
+    likeliest, ids = _likeliest(logits.softmax(dim=-1), p)  # 2 of (B, up to K)
+    remove = likeliest.cumsum(dim=-1) - likeliest >= p  # (B, up to K), those that more likely ones make unnecessary
+    remove[..., 0] = False
+    remove = torch.ones_like(logits, dtype=torch.bool).scatter_(-1, ids, remove)  # (B, K)
+    return logits.masked_fill(remove, float("-inf"))
+
+
+def _likeliest(probabilities: Tensor, p: float) -> tuple[Tensor, Tensor]:
+    """Enough of the most likely tokens to reach p, in falling order: (B, K) → probabilities and ids (B, up to K).
+
+    A CPU takes 20 times as long to sort a vocabulary of 50,000 as to find its likeliest thousand, which nearly always
+    suffice. A GPU sorts faster than the host could ask it whether they do.
+    """
+    if probabilities.device.type == "cpu" and probabilities.shape[-1] > NUCLEUS:
+        likeliest, ids = probabilities.topk(NUCLEUS, dim=-1)  # 2 of (B, NUCLEUS)
+        if likeliest.sum(dim=-1).min() >= p:
+            return likeliest, ids
+    return probabilities.sort(dim=-1, descending=True)
 
 
 def keep_min_p(logits: Tensor, p: float) -> Tensor:
-    """Keep tokens at least p times as likely as the most likely one: (B, K) → (B, K). Nguyen et al. 2024.
+    """Keep tokens at least p times as likely as the most likely one: (B, K) → (B, K), p > 0. Nguyen et al. 2024.
 
     >>> keep_min_p(torch.tensor([[0.5, 0.3, 0.2]]).log(), 0.5).exp()
     tensor([[0.5000, 0.3000, 0.0000]])
     """
-    probabilities = logits.softmax(dim=-1)  # (B, K)
-    threshold = p * probabilities.amax(dim=-1, keepdim=True)  # (B, 1)
-    return logits.masked_fill(probabilities < threshold, float("-inf"))
+    threshold = logits.amax(dim=-1, keepdim=True) + math.log(p)  # (B, 1)
+    return logits.masked_fill(logits < threshold, float("-inf"))
 
 
 def draw(logits: Tensor, uniform: Tensor) -> Tensor:

@@ -60,6 +60,18 @@ def test_top_p_keeps_the_fewest_that_reach_p() -> None:
     assert kept(filters.keep_top_p(logits, 1e-12)) == [1]
 
 
+@pytest.mark.parametrize("p", [0.3, 0.9, 0.9999])
+@pytest.mark.parametrize("spread", [0.5, 3.0])
+def test_top_p_of_a_large_vocabulary_is_that_of_a_full_sort(
+    p: float, spread: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the likeliest thousand suffice (a spread of 3) or not."""
+    logits = spread * torch.randn(3, 5000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    quick = filters.keep_top_p(logits, p)
+    monkeypatch.setattr(filters, "NUCLEUS", 5000)
+    assert torch.equal(quick, filters.keep_top_p(logits, p))
+
+
 def test_min_p_is_a_share_of_the_likeliest() -> None:
     logits = probabilities(0.1, 0.5, 0.15, 0.25)
     assert kept(filters.keep_min_p(logits, 0.4)) == [1, 3]
