@@ -1,0 +1,17 @@
+"""The worked examples in the docstrings."""
+
+from __future__ import annotations
+
+import doctest
+from types import ModuleType
+
+import pytest
+
+from gptcli.generation import filters, stops, window
+
+
+@pytest.mark.parametrize("module", [filters, stops, window])
+def test_examples(module: ModuleType) -> None:
+    result = doctest.testmod(module)
+    assert result.attempted > 0
+    assert result.failed == 0
