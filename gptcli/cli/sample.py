@@ -112,7 +112,7 @@ def sample(
     config = parse_flags(SamplingConfig, {name: value for name, value in settings.items() if value is not None})
     output = Output(quiet, verbose, json, no_color)
     texts = _texts(prompt, prompt_file, interactive)
-    folder = _load(run, checkpoint, device, dtype, output)
+    folder = _load(run, checkpoint, device, dtype, config.num_samples, output)
     if interactive:
         _converse(folder, texts, config, unknown, output)
     else:
@@ -159,15 +159,19 @@ def _given(prompt: str | None, prompt_file: str | None, interactive: bool) -> It
     )
 
 
-def _load(run: Path | None, checkpoint: str, device: str, dtype: str, output: Output) -> ModelFolder:
+def _load(run: Path | None, checkpoint: str, device: str, dtype: str, num_samples: int, output: Output) -> ModelFolder:
+    """The model, where and how it runs, with memory for so many samples."""
     import torch
 
     from gptcli.generation.load import decoding_threads, find_run, load_for_sampling
+    from gptcli.generation.window import require_memory
+    from gptcli.training.machine import free_memory
 
     if run is None:
         run = find_run(options.RUNS_ROOT)
         output.note(f"Sampling from {run}, the newest run.")
     folder = load_for_sampling(run, checkpoint, device, options.number_format(dtype))
+    require_memory(folder.model, num_samples, free_memory(folder.model.wte.weight.device))
     torch.set_num_threads(decoding_threads(folder.model))
     step = "" if folder.step is None else f", step {folder.step:,}"
     weight = folder.model.wte.weight

@@ -74,6 +74,22 @@ class Window:
         return self._model.head(self._model.hidden(tokens, self._cache)[:, -1])  # (B, V)
 
 
+def require_memory(model: GPT, batch_size: int, free_bytes: int) -> None:
+    """Raise OutOfMemoryError, with the number that fits, if so many continuations need more than `free_bytes`.
+
+    Each needs its keys and values, and its logits a few times over in up to float64.
+    """
+    config = model.config
+    cache = 2 * config.n_layer * config.block_size * config.n_embd * model.wte.weight.element_size()
+    each = cache + 4 * 8 * config.vocab_size
+    if batch_size * each > free_bytes:
+        raise OutOfMemoryError(
+            f"{batch_size:,} samples at once need {batch_size * each / 1e9:,.1f} GB of memory, "
+            f"and {free_bytes / 1e9:,.1f} GB are free.",
+            f"Use --num-samples {max(1, free_bytes // each)}.",
+        )
+
+
 def new_cache(model: GPT, batch_size: int) -> KVCache:
     """An empty cache beside the model's weights, in their number format; raises OutOfMemoryError."""
     weight = model.wte.weight

@@ -148,6 +148,15 @@ def test_too_many_samples_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
         Window(random_model(CONFIG), 1000)
 
 
+def test_the_number_of_samples_that_fits_is_told() -> None:
+    model = random_model(CONFIG)
+    each = 2 * 2 * T * 16 * 8 + 4 * 8 * 19  # keys and values in float64, and logits
+    window.require_memory(model, 5, 5 * each)
+    with pytest.raises(OutOfMemoryError) as caught:
+        window.require_memory(model, 6, 5 * each)
+    assert caught.value.hint == "Use --num-samples 5."
+
+
 def test_a_model_in_training_is_a_mistake_of_the_caller() -> None:
     with pytest.raises(AssertionError, match="dropout"):
         Window(random_model(CONFIG).train(), 1)
