@@ -8,6 +8,8 @@ import typer
 
 from gptcli import __version__
 from gptcli.cli.boundary import guarded
+from gptcli.cli.eval import EVAL_EXAMPLES, eval_
+from gptcli.cli.inspect import INSPECT_EXAMPLES, inspect
 from gptcli.cli.sample import SAMPLE_EXAMPLES, sample
 from gptcli.cli.tokenize import TOKENIZE_EXAMPLES, tokenize
 from gptcli.cli.train import TRAIN_EXAMPLES, train
@@ -39,3 +41,5 @@ def gptcli(
 app.command("tokenize", epilog=TOKENIZE_EXAMPLES)(guarded(tokenize))
 app.command("train", epilog=TRAIN_EXAMPLES)(guarded(train))
 app.command("sample", epilog=SAMPLE_EXAMPLES)(guarded(sample))
+app.command("eval", epilog=EVAL_EXAMPLES)(guarded(eval_))
+app.command("inspect", epilog=INSPECT_EXAMPLES)(guarded(inspect))

@@ -59,7 +59,7 @@ def make_tokenizer(
     """
     if is_path(config.kind):
         return load_tokenizer(Path(config.kind)), []
-    kind, why = _choice(config.kind, survey)
+    kind, why = choose_kind(config.kind, survey)
     notes = [why] if why else []
     if kind == "char":
         return char_tokenizer(survey.alphabet), notes
@@ -179,7 +179,7 @@ def _split_entry(new: storage.NewDirectory, writer: ShardWriter, writing: _Split
     return SplitEntry(tokens=writer.tokens, characters=writing.characters, bytes=writing.bytes, shards=shards)
 
 
-def _choice(kind: str, survey: Survey) -> tuple[str, str]:
+def choose_kind(kind: str, survey: Survey) -> tuple[str, str]:
     """`char` or `bpe`, and why where `auto` chose."""
     if kind != "auto":
         return kind, ""

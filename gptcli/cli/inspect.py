@@ -1,0 +1,102 @@
+"""`gptcli inspect`: what a run, dataset, tokenizer, text, preset or machine is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gptcli.cli import options
+from gptcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from gptcli.report.inspection import Report
+    from gptcli.ui.console import Output
+
+INSPECT_EXAMPLES = "gptcli inspect runs/book   ·   gptcli inspect --preset gpt2   ·   gptcli inspect runs/book book.txt"
+_MODEL = "Model"
+
+
+def inspect(
+    things: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[THING...]",
+            help="A run, dataset, tokenizer, text or folder of runs [newest run]; two runs; a tokenizer and a text.",
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option("--preset", metavar="P", help="A model that is not there yet.", rich_help_panel=_MODEL)
+    ] = None,
+    vocab_size: Annotated[
+        int | None,
+        typer.Option(
+            "--vocab-size", metavar="V", min=1, help="With --preset [65; gpt2: 50257].", rich_help_panel=_MODEL
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            "--batch-size", metavar="B", min=1, help="Sequences at once [as trained].", rich_help_panel=_MODEL
+        ),
+    ] = None,
+    length: Annotated[
+        int | None,
+        typer.Option("--length", metavar="T", min=1, help="Tokens per sequence [context].", rich_help_panel=_MODEL),
+    ] = None,
+    machine: Annotated[bool, typer.Option("--machine", help="What this machine has.")] = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+    debug: options.Debug = False,
+    json: options.Json = False,
+    no_color: options.NoColor = False,
+) -> None:
+    """Show what something is: parts, shapes, memory, counts."""
+    from gptcli.ui.console import Output
+    from gptcli.ui.reports import show_report
+
+    output = Output(quiet, verbose, json, no_color)
+    paths = things or []
+    _require_one_subject(paths, preset, vocab_size, machine=machine)
+    report = _report(paths, preset, vocab_size, batch_size, length, output, machine=machine)
+    show_report(report, output)
+
+
+def _report(
+    paths: list[Path],
+    preset: str | None,
+    vocab_size: int | None,
+    batch_size: int | None,
+    length: int | None,
+    output: Output,
+    *,
+    machine: bool,
+) -> Report:
+    from gptcli.checkpoints.run_folder import newest_run
+    from gptcli.report import inspection
+    from gptcli.report.machine import describe_machine
+
+    if machine:
+        return describe_machine()
+    if preset is not None:
+        return inspection.inspect_preset(preset, vocab_size, batch_size, length)
+    if len(paths) == 2:
+        return inspection.inspect_pair(*paths)
+    path = paths[0] if paths else newest_run(options.RUNS_ROOT)
+    if path is None:
+        output.note(f"There is no run under {options.RUNS_ROOT}/ yet; these are the presets.")
+        return inspection.list_presets()
+    if not paths:
+        output.note(f"Inspecting {path}, the newest run.")
+    return inspection.inspect_path(path, batch_size, length)
+
+
+def _require_one_subject(paths: list[Path], preset: str | None, vocab_size: int | None, *, machine: bool) -> None:
+    """Raise UsageError for what cannot be asked together."""
+    if len(paths) > 2:
+        raise UsageError(f"{len(paths)} things were given.", "Give one, two runs, or a tokenizer and a text.")
+    if bool(paths) + (preset is not None) + machine > 1:
+        raise UsageError("A THING, --preset and --machine cannot be used together.", "Ask for one at a time.")
+    if vocab_size is not None and preset is None:
+        raise UsageError("--vocab-size goes with --preset: what is trained has its vocabulary.", "Leave it out.")

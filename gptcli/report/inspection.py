@@ -1,0 +1,177 @@
+"""From what `inspect` was given to what it is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gptcli.checkpoints import names
+from gptcli.checkpoints.model_folder import PICKLED, read_model_config, refuse_pickles
+from gptcli.checkpoints.run_folder import is_run, read_run
+from gptcli.config import PRESET_ALIASES, PRESETS, build_config
+from gptcli.errors import GptcliError, ModelFolderError, UsageError
+from gptcli.model.gpt import parameter_count
+from gptcli.report.machine import MachineReport
+from gptcli.report.model import ModelReport, describe_model
+from gptcli.report.run import Comparison, RunList, RunReport, compare_runs, describe_run, list_runs
+from gptcli.report.text import (
+    DatasetReport,
+    TextReport,
+    TokenizerReport,
+    TokensReport,
+    describe_dataset,
+    describe_text,
+    describe_tokenizer,
+    describe_tokens,
+)
+from gptcli.text.dataset import is_dataset
+
+CHARACTERS = 65
+"""Vocabulary of a preset where none is given: distinct characters of an English text (tiny Shakespeare has so many)."""
+GPT2_VOCABULARY = 50_257
+TOKENIZER_FILES = (names.TOKENIZER, "vocab.json")
+
+
+@dataclass(frozen=True)
+class PresetSummary:
+    name: str
+    n_layer: int
+    n_head: int
+    n_embd: int
+    block_size: int
+    vocab_size: int
+    parameters: int
+    batch_size: int
+    lr: float
+    max_steps: int | None
+
+
+@dataclass(frozen=True)
+class PresetList:
+    presets: tuple[PresetSummary, ...]
+    kind: str = "presets"
+
+
+Report = (
+    ModelReport
+    | RunReport
+    | RunList
+    | Comparison
+    | DatasetReport
+    | TokenizerReport
+    | TokensReport
+    | TextReport
+    | PresetList
+    | MachineReport
+)
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The report as JSON values; the figures of a run's model stand beside those of the run."""
+    values = asdict(report)
+    if isinstance(report, RunReport):
+        model = values.pop("model")
+        return {**values, **{key: value for key, value in model.items() if key not in values}}
+    return values
+
+
+def inspect_path(path: Path, batch_size: int | None, length: int | None) -> Report:
+    """What stands at `path`. Raises the error of what it looks like, or UsageError where nothing is there."""
+    _require(path)
+    if path.is_file():
+        return describe_tokenizer(path) if path.suffix == ".json" else describe_text(path)
+    if is_run(path):
+        context = read_run(path).config.model.block_size
+        return describe_run(path, batch_size, _within(length, context))
+    if is_dataset(path):
+        return describe_dataset(path)
+    if (path / names.CONFIG).exists():
+        config = read_model_config(path)
+        return describe_model(
+            path.name, config, batch_size or 1, _within(length, config.block_size), samples=batch_size or 1
+        )
+    if _holds_tokenizer(path):
+        return describe_tokenizer(path)
+    if path.is_dir() and any(is_run(child) for child in path.iterdir()):
+        return list_runs(path)
+    return describe_text(path)
+
+
+def inspect_pair(one: Path, other: Path) -> Report:
+    """Two runs, or a tokenizer (or what holds one) and a text. Raises UsageError for any other pair."""
+    _require(one)
+    _require(other)
+    if is_run(one) and is_run(other):
+        return compare_runs(one, other)
+    if one.suffix == ".json" or _holds_tokenizer(one):
+        return describe_tokens(one, other)
+    raise UsageError(
+        f"'{one}' and '{other}' are neither two runs nor a tokenizer and a text.",
+        "Give two run folders, or a tokenizer.json (or a run or dataset) and a text file.",
+    )
+
+
+def inspect_preset(name: str, vocab_size: int | None, batch_size: int | None, length: int | None) -> ModelReport:
+    """A model that is not there yet; raises ConfigError for an unknown preset."""
+    config = build_config(name, vocab_size=vocab_size or preset_vocabulary(name))
+    size = batch_size or config.train.batch_size
+    return describe_model(
+        config.preset, config.model, size, _within(length, config.model.block_size), samples=batch_size or 1
+    )
+
+
+def list_presets() -> PresetList:
+    """All presets, with the vocabulary that `inspect_preset` takes by default."""
+    return PresetList(tuple(_preset(name) for name in PRESETS))
+
+
+def preset_vocabulary(name: str) -> int:
+    """GPT-2's own vocabulary for its sizes, else a character vocabulary."""
+    return GPT2_VOCABULARY if PRESET_ALIASES.get(name, name).startswith("gpt2") else CHARACTERS
+
+
+def _preset(name: str) -> PresetSummary:
+    config = build_config(name, vocab_size=preset_vocabulary(name))
+    model = config.model
+    return PresetSummary(
+        name=name,
+        n_layer=model.n_layer,
+        n_head=model.n_head,
+        n_embd=model.n_embd,
+        block_size=model.block_size,
+        vocab_size=model.vocab_size,
+        parameters=parameter_count(model),
+        batch_size=config.train.batch_size,
+        lr=config.optim.lr,
+        max_steps=config.train.max_steps,
+    )
+
+
+def _require(path: Path) -> None:
+    if path.suffix in PICKLED:
+        refuse_pickles(path)
+    if path.suffix == ".safetensors":
+        raise ModelFolderError(f"'{path}' is the weights of a model alone.", "Give the folder that it belongs to.")
+    if path.exists():
+        if path.is_dir():
+            _require_no_pickles(path)
+        return
+    if str(path) in (*PRESETS, *PRESET_ALIASES):
+        raise GptcliError(f"There is no file or folder '{path}'.", f"For the preset: gptcli inspect --preset {path}")
+    raise GptcliError(f"There is no file or folder '{path}'.", "Check the path.")
+
+
+def _require_no_pickles(folder: Path) -> None:
+    if not is_run(folder) and any(child.suffix in PICKLED for child in folder.iterdir()):
+        refuse_pickles(folder)
+
+
+def _holds_tokenizer(path: Path) -> bool:
+    return path.is_dir() and any((path / name).is_file() for name in TOKENIZER_FILES)
+
+
+def _within(length: int | None, context: int) -> int:
+    if length is not None and length > context:
+        raise UsageError(f"--length {length:,} is more than the context of {context:,} tokens.", "Use a smaller one.")
+    return length or context

@@ -1,0 +1,183 @@
+"""A model by its shape alone: parts, activations, memory, arithmetic. Nothing is computed with weights.
+
+Letters: B sequences, T tokens, C width, H heads, D = C / H, L layers, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gptcli.config import DtypeName, ModelConfig
+from gptcli.model.gpt import unfilled_gpt
+from gptcli.model.precision import choose_device, choose_dtype
+from gptcli.training.memory import (
+    SamplingMemory,
+    TrainingMemory,
+    cache_bytes_per_token,
+    sampling_memory,
+    training_memory,
+)
+
+FLOPS_FORMULA = "6 N + 12 L C T"
+"""Of a token in training, as PaLM (Chowdhery et al. 2022, appendix B) and nanoGPT count it: N parameters without the
+position embeddings, two operations each forward and four backward; 12 L C T for queries times keys and probabilities
+times values, the causal half not taken off. The forward pass is a third of it."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A parameter tensor; the same one in every block is one part with `copies`."""
+
+    name: str
+    """Its name in the model; `h.*` stands for every block."""
+    shape: tuple[int, ...]
+    copies: int
+    count: int
+    """Parameters in all copies."""
+    share: float
+    """Of all parameters of the model."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    total: int
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """An activation on the way from ids to logits; `name` is that of the module that gives it, where one does."""
+
+    name: str
+    shape: tuple[int, ...]
+    copies: int
+    what: str
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes at the peak, on `device` with products in `dtype`."""
+
+    device: str
+    dtype: DtypeName
+    training_sequences: int
+    """Sequences at once."""
+    training: TrainingMemory
+    training_total: int
+    sampling_sequences: int
+    sampling: SamplingMemory
+    sampling_total: int
+    cache_per_token: int
+    """Key-value cache for one token of one sequence while sampling."""
+
+
+@dataclass(frozen=True)
+class Flops:
+    """Floating-point operations of one token in a window of `length`."""
+
+    length: int
+    forward_per_token: int
+    training_per_token: int
+    formula: str = FLOPS_FORMULA
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    name: str
+    config: dict[str, Any]
+    """`ModelConfig` as plain values."""
+    parameters: Parameters
+    activations: tuple[Stage, ...]
+    memory: Memory
+    flops: Flops
+    kind: str = "model"
+
+
+def describe_model(
+    name: str,
+    config: ModelConfig,
+    batch_size: int,
+    length: int,
+    dtype_name: DtypeName | None = None,
+    *,
+    samples: int = 1,
+) -> ModelReport:
+    """Everything that a model's shape tells, for `batch_size` sequences of `length` tokens on this machine's device.
+
+    `dtype_name` is the number format of training (None: what training would choose), `samples` the number of texts that
+    are sampled at once.
+    """
+    device = choose_device("auto")
+    training_format = choose_dtype(dtype_name, device, config.n_embd)
+    wanted: DtypeName | None = None if device.type == "cuda" else "float32"  # as `sample` decodes
+    sampling_dtype = choose_dtype(wanted, device, config.n_embd).dtype
+    training = training_memory(config, batch_size, training_format.dtype, device.type)
+    sampling = sampling_memory(config, samples, length, sampling_dtype, device.type)
+    return ModelReport(
+        name=name,
+        config=config.model_dump(),
+        parameters=parameters(config),
+        activations=activations(config, batch_size, length),
+        memory=Memory(
+            device=device.type,
+            dtype=training_format.name,
+            training_sequences=batch_size,
+            training=training,
+            training_total=training.total,
+            sampling_sequences=samples,
+            sampling=sampling,
+            sampling_total=sampling.total,
+            cache_per_token=cache_bytes_per_token(config, sampling_dtype),
+        ),
+        flops=flops(config, length),
+    )
+
+
+def parameters(config: ModelConfig) -> Parameters:
+    """The table of parts. The head is not in it: it shares the token embedding."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    copies: dict[str, int] = {}
+    for full_name, parameter in unfilled_gpt(config).named_parameters():
+        name = re.sub(r"^h\.\d+\.", "h.*.", full_name)
+        shapes[name] = tuple(parameter.shape)
+        copies[name] = copies.get(name, 0) + 1
+    counts = {name: copies[name] * torch.Size(shape).numel() for name, shape in shapes.items()}
+    total = sum(counts.values())
+    parts = (Part(name, shape, copies[name], counts[name], counts[name] / total) for name, shape in shapes.items())
+    return Parameters(total, tuple(parts))
+
+
+def activations(config: ModelConfig, batch_size: int, length: int) -> tuple[Stage, ...]:
+    """The shapes of what flows through the model, in its order."""
+    C, H, L = config.n_embd, config.n_head, config.n_layer
+    stream = (batch_size, length, C)
+    heads = (batch_size, H, length, C // H)
+    scores = (batch_size, H, length, length)
+    return (
+        Stage("ids", (batch_size, length), 1, "token ids"),
+        Stage("wte", stream, 1, "token embeddings"),
+        Stage("wpe", (length, C), 1, "position embeddings, added to them"),
+        Stage("h.*.ln_1", stream, L, "norm before attention"),
+        Stage("h.*.attn.c_attn", (batch_size, length, 3 * C), L, "queries, keys and values"),
+        Stage("h.*.attn q, k, v", heads, L, "the same by head"),
+        Stage("h.*.attn weights", scores, L, "who attends to whom; fused kernels never store it"),
+        Stage("h.*.attn heads", heads, L, "weighted values by head"),
+        Stage("h.*.attn.c_proj", stream, L, "attention's output, added to the stream"),
+        Stage("h.*.ln_2", stream, L, "norm before the MLP"),
+        Stage("h.*.mlp.c_fc", (batch_size, length, 4 * C), L, "inside the MLP, before and after GELU"),
+        Stage("h.*.mlp.c_proj", stream, L, "the MLP's output, added to the stream"),
+        Stage("h.*", stream, L, "output of the block"),
+        Stage("ln_f", stream, 1, "final norm"),
+        Stage("logits", (batch_size, length, config.vocab_size), 1, "a score for each token of the vocabulary"),
+    )
+
+
+def flops(config: ModelConfig, length: int) -> Flops:
+    """Operations per token; see `FLOPS_FORMULA`."""
+    counted = parameters(config).total - config.block_size * config.n_embd
+    training = 6 * counted + 12 * config.n_layer * config.n_embd * length
+    return Flops(length, training // 3, training)

@@ -1,0 +1,187 @@
+"""Runs: one, a folder of them, and what differs between two."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from gptcli.checkpoints import names
+from gptcli.checkpoints.checkpoint import Progress, newest_checkpoint, read_progress
+from gptcli.checkpoints.model_folder import checkpoint_steps, verify_run_files
+from gptcli.checkpoints.run_folder import StoredRun, is_run, read_run
+from gptcli.checkpoints.tensors import read_metadata
+from gptcli.config import differences
+from gptcli.errors import ModelFolderError
+from gptcli.model.gpt import parameter_count
+from gptcli.report.model import ModelReport, describe_model
+from gptcli.training.budget import why_finished
+
+State = Literal["finished", "resumable", "no checkpoint", "damaged"]
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run in one line."""
+
+    name: str
+    path: str
+    state: State
+    preset: str | None = None
+    parameters: int | None = None
+    step: int | None = None
+    max_steps: int | None = None
+    best_val_loss: float | None = None
+    best_step: int | None = None
+    bytes: int = 0
+    """Size of the folder."""
+    problem: str = ""
+    """Why it cannot be read, if it is damaged."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    step: int
+    val_loss: float
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """A run: its model, and how far training came."""
+
+    name: str
+    path: str
+    model: ModelReport
+    summary: RunSummary
+    tokens: int
+    seconds: float
+    val_loss: float | None
+    """At the last evaluation, nats per token."""
+    weights_step: int | None
+    """Training step of the weights in `model.safetensors`, the best so far."""
+    data: str
+    data_fingerprint: str
+    checkpoints: tuple[int, ...]
+    evaluations: tuple[Evaluation, ...]
+    config: dict[str, Any]
+    why_finished: str
+    notes: tuple[str, ...]
+    """Damage that was found in checkpoints."""
+    kind: str = "run"
+
+
+@dataclass(frozen=True)
+class RunList:
+    root: str
+    runs: tuple[RunSummary, ...]
+    kind: str = "runs"
+
+
+@dataclass(frozen=True)
+class Difference:
+    key: str
+    one: Any
+    other: Any
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs, and the keys in which they differ."""
+
+    one: RunSummary
+    other: RunSummary
+    config: tuple[Difference, ...]
+    results: tuple[Difference, ...]
+    kind: str = "comparison"
+
+
+def describe_run(path: Path, batch_size: int | None, length: int) -> RunReport:
+    """All about a run; every hash in it is checked. Raises ModelFolderError where its own files are damaged."""
+    verify_run_files(path)
+    run = read_run(path)
+    train = run.config.train
+    checkpoint, notes = newest_checkpoint(path)
+    progress = checkpoint.progress if checkpoint else Progress()
+    step = read_metadata(path / names.MODEL).get("step")
+    size = batch_size or train.micro_batch_size or train.batch_size
+    return RunReport(
+        name=path.name,
+        path=str(path),
+        model=describe_model(path.name, run.config.model, size, length, train.dtype, samples=batch_size or 1),
+        summary=_summary(run, checkpoint.progress if checkpoint else None),
+        tokens=progress.tokens,
+        seconds=progress.seconds,
+        val_loss=progress.val_loss,
+        weights_step=int(step) if step else None,
+        data=run.data_name,
+        data_fingerprint=run.data_fingerprint,
+        checkpoints=tuple(checkpoint_steps(path)),
+        evaluations=tuple(evaluations(path / names.METRICS)),
+        config=run.config.model_dump(mode="json"),
+        why_finished=why_finished(run.config, progress),
+        notes=tuple(notes),
+    )
+
+
+def list_runs(root: Path) -> RunList:
+    """The runs in a folder, by name; their checkpoints are read, not verified."""
+    return RunList(str(root), tuple(_summary_of(path) for path in sorted(root.iterdir()) if is_run(path)))
+
+
+def compare_runs(one: Path, other: Path) -> Comparison:
+    """What differs between two runs; raises ModelFolderError where one cannot be read."""
+    runs = read_run(one), read_run(other)
+    a, b = (_summary(run, read_progress(run.path)) for run in runs)
+    config = [Difference(key, x, y) for key, (x, y) in differences(runs[0].config, runs[1].config).items()]
+    if runs[0].data_fingerprint != runs[1].data_fingerprint:
+        config.insert(0, Difference("data", runs[0].data_name, runs[1].data_name))
+    fields = ("parameters", "step", "best_val_loss", "best_step", "state", "bytes")
+    results = [Difference(key, getattr(a, key), getattr(b, key)) for key in fields]
+    return Comparison(a, b, tuple(config), tuple(item for item in results if item.one != item.other))
+
+
+def evaluations(metrics: Path) -> list[Evaluation]:
+    """The validation losses in a metrics.jsonl; a line that a killed process left unfinished is passed over."""
+    found = []
+    try:
+        lines = metrics.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        try:
+            values = json.loads(line)
+            found.append(Evaluation(int(values["step"]), float(values["val/loss"])))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return found
+
+
+def _summary_of(path: Path) -> RunSummary:
+    try:
+        return _summary(read_run(path), read_progress(path))
+    except ModelFolderError as error:
+        return RunSummary(path.name, str(path), "damaged", bytes=_size(path), problem=error.message)
+
+
+def _summary(run: StoredRun, progress: Progress | None) -> RunSummary:
+    state: State = "no checkpoint"
+    if progress is not None:
+        state = "finished" if why_finished(run.config, progress) else "resumable"
+    counters = progress or Progress()
+    return RunSummary(
+        name=run.path.name,
+        path=str(run.path),
+        state=state,
+        preset=run.config.preset,
+        parameters=parameter_count(run.config.model),
+        step=counters.step,
+        max_steps=run.config.train.max_steps,
+        best_val_loss=counters.best_val_loss,
+        best_step=counters.best_step,
+        bytes=_size(run.path),
+    )
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())

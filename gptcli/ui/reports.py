@@ -1,0 +1,292 @@
+"""How reports of `inspect` look."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Group, RenderableType
+
+from gptcli.report.inspection import PresetList, Report, as_json
+from gptcli.report.machine import MachineReport
+from gptcli.report.model import ModelReport
+from gptcli.report.run import Comparison, RunList, RunReport, RunSummary
+from gptcli.report.text import (
+    DatasetReport,
+    SplitSummary,
+    TextReport,
+    TokenizerReport,
+    TokenizerSummary,
+    TokensReport,
+)
+from gptcli.ui.console import Output
+from gptcli.ui.tables import facts, left, operations, right, shape, share, size, table
+
+PIECES_SHOWN = 40
+SOURCES_SHOWN = 10
+ALPHABET_SHOWN = 200
+_KINDS = {"char": "characters", "bpe": "byte-level BPE"}
+
+
+def show_report(report: Report, output: Output) -> None:
+    """Print a report on standard output, as tables or as JSON."""
+    if output.as_json:
+        output.json(as_json(report))
+        return
+    for number, part in enumerate(_tables(report)):
+        output.show(*([""] if number else []), part)
+
+
+def _tables(report: Report) -> list[RenderableType]:
+    match report:
+        case ModelReport():
+            return _model(report)
+        case RunReport():
+            return [*_run(report), *_model(report.model)]
+        case RunList():
+            return [_run_list(report)]
+        case Comparison():
+            return _comparison(report)
+        case DatasetReport():
+            return _dataset(report)
+        case TokenizerReport():
+            return [facts(f"Tokenizer {report.path}", _tokenizer(report.tokenizer))]
+        case TokensReport():
+            return _tokens(report)
+        case TextReport():
+            return [_text(report)]
+        case PresetList():
+            return [_presets(report)]
+        case MachineReport():
+            return _machine(report)
+
+
+def _model(report: ModelReport) -> list[RenderableType]:
+    parts = [
+        (part.name, shape(part.shape), _times(part.copies), part.count, share(part.share))
+        for part in report.parameters.parts
+    ]
+    stages = [(stage.name, shape(stage.shape), _times(stage.copies), stage.what) for stage in report.activations]
+    flops = report.flops
+    return [
+        table(
+            f"Parameters of {report.name}",
+            [*left("part"), *right("shape", "", "count", "share")],
+            parts,
+            total=("total", "", "", report.parameters.total, share(1.0)),
+        ),
+        table(
+            "Activations, stage by stage",
+            [*left("stage"), *right("shape", ""), *left("what")],
+            stages,
+        ),
+        _memory(report),
+        facts(
+            "Arithmetic",
+            [
+                (
+                    "training",
+                    f"{operations(flops.training_per_token)} a token, {flops.formula} with T = {flops.length:,}",
+                ),
+                ("forward pass", f"{operations(flops.forward_per_token)} a token"),
+            ],
+        ),
+    ]
+
+
+def _memory(report: ModelReport) -> RenderableType:
+    memory = report.memory
+    training, sampling = asdict(memory.training), asdict(memory.sampling)
+    names = list(dict.fromkeys([*training, *sampling]))
+    rows = [(name, _size_of(training, name), _size_of(sampling, name)) for name in names]
+    columns = f"training {memory.training_sequences:,} at once", f"sampling {memory.sampling_sequences:,}"
+    return Group(
+        table(
+            f"Memory on {memory.device}, training in {memory.dtype}",
+            [*left("for"), *right(*columns)],
+            [row for row in rows if row[1:] != ("", "")],
+            total=("peak", size(memory.training_total), size(memory.sampling_total)),
+        ),
+        facts("", [("key-value cache", f"{size(memory.cache_per_token)} a token of each sequence")]),
+    )
+
+
+def _size_of(values: dict[str, int], name: str) -> str:
+    return size(values[name]) if values.get(name) else ""
+
+
+def _times(copies: int) -> str:
+    return f"× {copies}" if copies > 1 else ""
+
+
+def _run(report: RunReport) -> list[RenderableType]:
+    summary = report.summary
+    state = {
+        "finished": f"finished: {report.why_finished}",
+        "resumable": "resumable: the same train command goes on",
+        "no checkpoint": "no checkpoint yet",
+        "damaged": "damaged",
+    }[summary.state]
+    rows = [
+        ("preset", summary.preset),
+        ("data", f"{report.data} ({report.data_fingerprint[:8]})"),
+        ("state", state),
+        ("step", f"{summary.step:,} of {summary.max_steps:,}" if summary.max_steps else summary.step),
+        ("tokens", report.tokens),
+        ("time", f"{report.seconds:,.0f} s"),
+        ("best loss", _loss_at(summary.best_val_loss, summary.best_step)),
+        ("last loss", _loss_at(report.val_loss, None)),
+        ("recipe", _recipe(report.config)),
+        ("checkpoints", ", ".join(f"{step:,}" for step in report.checkpoints) or None),
+        ("size", size(summary.bytes)),
+    ]
+    rows += [("note", note) for note in report.notes]
+    return [facts(f"Run {report.path}", rows)]
+
+
+def _recipe(config: dict[str, Any]) -> str:
+    train, optim, model = config["train"], config["optim"], config["model"]
+    rate = f"lr {optim['lr']:g} {optim['schedule']}"
+    batch = f"{train['batch_size']:,} sequences a step"
+    return f"{batch}, {rate}, dropout {model['dropout']:g}, {train['dtype']}, seed {train['seed']}"
+
+
+def _loss_at(loss: float | None, step: int | None) -> str | None:
+    if loss is None:
+        return None
+    return f"{loss:.4f}" + ("" if step is None else f" at step {step:,}")
+
+
+def _run_list(report: RunList) -> RenderableType:
+    columns = [*left("run", "preset"), *right("step", "best loss", "size"), *left("state")]
+    rows = [
+        (
+            run.name,
+            run.preset,
+            _steps(run),
+            _loss_at(run.best_val_loss, None),
+            size(run.bytes),
+            run.problem or run.state,
+        )
+        for run in report.runs
+    ]
+    return table(f"Runs in {report.root}", columns, rows)
+
+
+def _steps(run: RunSummary) -> str:
+    return f"{run.step or 0:,}" + (f" / {run.max_steps:,}" if run.max_steps else "")
+
+
+def _comparison(report: Comparison) -> list[RenderableType]:
+    one, other = report.one.name, report.other.name
+    if one == other:
+        one, other = report.one.path, report.other.path
+    columns = [*left(""), *right(one, other)]
+    results = [(item.key.replace("_", " "), item.one, item.other) for item in report.results]
+    config = [(item.key, item.one, item.other) for item in report.config]
+    same = "" if config else " (none)"
+    return [
+        table("Results that differ" + ("" if results else " (none)"), columns, results),
+        table(f"Configuration that differs{same}", columns, config),
+    ]
+
+
+def _dataset(report: DatasetReport) -> list[RenderableType]:
+    rows = [
+        *_tokenizer(report.tokenizer),
+        ("documents", report.documents),
+        ("hashes", "all checked, all right"),
+        ("fingerprint", report.fingerprint[:16]),
+    ]
+    sources = [(source.name, source.bytes, source.sha256[:16]) for source in report.sources[:SOURCES_SHOWN]]
+    unshown = len(report.sources) - len(sources)
+    return [
+        facts(f"Dataset {report.path}", rows),
+        table(
+            "Splits",
+            [*left("split"), *right("tokens", "characters", "bytes", "bytes/token", "tokens/byte")],
+            [_split("train", report.train), _split("val", report.val)],
+        ),
+        table(
+            "Sources" + (f" (and {unshown:,} more)" if unshown > 0 else ""),
+            [*left("name"), *right("bytes"), *left("sha256")],
+            sources,
+        ),
+    ]
+
+
+def _split(name: str, split: SplitSummary) -> tuple[object, ...]:
+    return (name, split.tokens, split.characters, split.bytes, split.bytes_per_token, split.tokens_per_byte)
+
+
+def _tokenizer(tokenizer: TokenizerSummary) -> list[tuple[str, object]]:
+    return [
+        ("tokenizer", f"{_KINDS[tokenizer.kind]}, {tokenizer.vocab_size:,} ids"),
+        ("end of text", tokenizer.end_of_text),
+        ("its fingerprint", tokenizer.fingerprint[:16]),
+    ]
+
+
+def _tokens(report: TokensReport) -> list[RenderableType]:
+    rows = [
+        ("tokenizer", f"{_KINDS[report.tokenizer.kind]}, {report.tokenizer.vocab_size:,} ids"),
+        ("characters", report.characters),
+        ("bytes", report.bytes),
+        ("tokens", f"{report.tokens:,} ({report.distinct_tokens:,} distinct)"),
+        ("bytes per token", f"{report.bytes_per_token:.3f}"),
+    ]
+    shown = report.pieces[:PIECES_SHOWN]
+    of_all = f", the first {len(shown):,} of {report.tokens:,} (all with --json)" if len(shown) < report.tokens else ""
+    pieces = [(place, piece.id, repr(piece.text), piece.hex) for place, piece in enumerate(shown)]
+    return [
+        facts(f"{report.text_path} by {report.tokenizer_path}", rows),
+        table(f"Pieces{of_all}", [*right("", "id"), *left("piece", "bytes")], pieces),
+    ]
+
+
+def _text(report: TextReport) -> RenderableType:
+    alphabet = repr(report.alphabet[:ALPHABET_SHOWN])[1:-1] + ("…" if len(report.alphabet) > ALPHABET_SHOWN else "")
+    held_out = report.characters - report.training_characters
+    rows: list[tuple[str, object]] = [
+        ("files", report.files),
+        ("characters", f"{report.characters:,} ({held_out:,} would be held out)"),
+        ("bytes", report.bytes),
+        ("lines", report.lines),
+        ("distinct", f"{report.distinct_characters:,} characters: {alphabet}"),
+        ("tokenizer auto", report.tokenizer_reason.removeprefix("Tokenizer: ")),
+    ]
+    rows += [("note", note) for note in report.notes]
+    return facts(f"Text {report.path}", rows)
+
+
+def _presets(report: PresetList) -> RenderableType:
+    names = ("layers", "heads", "width", "context", "ids", "parameters", "batch", "lr")
+    rows = [
+        (p.name, p.n_layer, p.n_head, p.n_embd, p.block_size, p.vocab_size, p.parameters, p.batch_size, f"{p.lr:g}")
+        for p in report.presets
+    ]
+    return table("Presets", [*left("preset"), *right(*names)], rows)
+
+
+def _machine(report: MachineReport) -> list[RenderableType]:
+    rows = [
+        ("system", report.system),
+        ("python", report.python),
+        ("torch", report.torch + (f", for CUDA {report.cuda}" if report.cuda else ", without CUDA")),
+        ("device", f"{report.default_device} by default"),
+        ("cores", f"{report.cores:,} (torch uses {report.threads:,} threads)"),
+        ("compiler", report.compiler or "none, so torch.compile does not work on the CPU"),
+    ]
+    devices = [
+        facts(
+            device.device,
+            [
+                ("name", device.name),
+                ("memory", f"{size(device.memory)}, {size(device.free)} free"),
+                ("trains in", ", ".join(device.dtypes)),
+                ("--dtype auto", f"{device.dtype}: {device.dtype_reason}"),
+            ],
+        )
+        for device in report.devices
+    ]
+    return [facts("This machine", rows), *devices]

@@ -1,0 +1,104 @@
+"""Tables that read well at 80 columns, wide, and on a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from rich import box
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from gptcli.ui.console import printable
+
+Align = Literal["left", "right"]
+Column = tuple[str, Align]
+
+
+def left(*names: str) -> list[Column]:
+    """Columns of text."""
+    return [(name, "left") for name in names]
+
+
+def right(*names: str) -> list[Column]:
+    """Columns of numbers."""
+    return [(name, "right") for name in names]
+
+
+def table(
+    title: str,
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[object]],
+    *,
+    total: Sequence[object] | None = None,
+) -> Group:
+    """A title and a table with a head; numbers get thousands separators, None shows as a dash.
+
+    `total` is a last row, set apart. The first column keeps its width; the last left-aligned one gives way where the
+    terminal is narrow.
+    """
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    flexible = max((place for place, (_, align) in enumerate(columns) if align == "left"), default=0)
+    for place, (name, align) in enumerate(columns):
+        no_wrap, overflow = place != flexible or place == 0, "ellipsis"
+        made.add_column(Text(name), justify=align, no_wrap=no_wrap, overflow=overflow)  # type: ignore[arg-type]
+    for row in rows:
+        made.add_row(*map(cell, row))
+    if total is not None:
+        made.add_section()
+        made.add_row(*map(cell, total), style="bold")
+    return Group(_heading(title), made)
+
+
+def facts(title: str, rows: Iterable[tuple[str, object]]) -> Group:
+    """A titled list of names and values."""
+    made = Table(box=None, pad_edge=False, show_header=False)
+    made.add_column(style="dim", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in rows:
+        made.add_row(Text(name), cell(value))
+    return Group(_heading(title), made) if title else Group(made)
+
+
+def _heading(title: str) -> Text:
+    return Text(printable(title), "bold")
+
+
+def cell(value: object) -> Text:
+    """A value as it stands in a table; text from files cannot act on the terminal."""
+    if value is None:
+        return Text("–", "dim")
+    if isinstance(value, bool):
+        return Text("yes" if value else "no")
+    if isinstance(value, int):
+        return Text(f"{value:,}")
+    if isinstance(value, float):
+        return Text(f"{value:.4g}")
+    return value if isinstance(value, Text) else Text(printable(str(value)))
+
+
+def shape(sizes: Sequence[int]) -> str:
+    """(2, 8) → "2 × 8"."""
+    return " × ".join(f"{size:,}" for size in sizes)
+
+
+def size(count: int) -> str:
+    """1_500_000 → "1.5 MB"."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= unit:
+            return f"{count / unit:.3g} {name}" if count < 999.5 * unit else f"{count / unit:,.0f} {name}"
+    return f"{count:,} B"
+
+
+def share(part: float) -> str:
+    """0.123 → "12.3 %"."""
+    return f"{100 * part:.1f} %"
+
+
+def operations(count: int) -> str:
+    """2_500_000 → "2.5 MFLOP"."""
+    for unit, name in ((1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP")):
+        if count >= unit:
+            return f"{count / unit:.3g} {name}"
+    return f"{count:,} FLOP"

@@ -1,0 +1,218 @@
+"""`gptcli inspect`: what it accepts, its JSON names, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from gptcli.cli.app import app
+from gptcli.config import ModelConfig
+from gptcli.interop.huggingface import config_to_hf
+from gptcli.report.run import evaluations
+from tests.conftest import CommandLine, Result
+
+
+@pytest.fixture(scope="module")
+def workplace(corpus_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two short runs, their dataset, and the text. Do not change it: tests share it."""
+    folder = tmp_path_factory.mktemp("inspect")
+    shutil.copy(corpus_file, folder / "book.txt")
+    common = (
+        "--preset",
+        "nano",
+        "--eval-every",
+        "1",
+        "--save-every",
+        "1",
+        "--batch-size",
+        "2",
+        "--set",
+        "train.eval_tokens=256",
+        "-q",
+    )
+    train = CommandLine(folder)
+    assert train("train", "book.txt", "--max-steps", "2", *common).code == 0
+    assert train("train", "book.txt", "--max-steps", "1", "--lr", "0.001", "-o", "runs/other", *common).code == 0
+    os.utime(folder / "runs/other/model.safetensors", (1, 1))
+    return folder
+
+
+def inspect(folder: Path, *arguments: str) -> Result:
+    """The command in this process, in `folder`."""
+    with chdir(folder):
+        done = CliRunner().invoke(app, ["inspect", *arguments])
+    return Result(done.exit_code, done.stdout, done.stderr)
+
+
+def inspected(folder: Path, *arguments: str) -> dict[str, Any]:
+    result = inspect(folder, *arguments, "--json")
+    assert result.code == 0, result.stderr
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_run(workplace: Path) -> None:
+    found = inspected(workplace, "runs/book")
+    assert found["kind"] == "run"
+    assert sum(part["count"] for part in found["parameters"]["parts"]) == found["parameters"]["total"]
+    assert found["summary"]["state"] == "finished"
+    assert found["summary"]["step"] == found["checkpoints"][-1] == 2
+    assert found["data"].startswith("book")
+    steps = [evaluation["step"] for evaluation in found["evaluations"]]
+    assert steps == [1, 2]
+    best = min(found["evaluations"], key=lambda evaluation: float(evaluation["val_loss"]))
+    assert found["summary"]["best_val_loss"] == best["val_loss"]
+    assert found["summary"]["best_step"] == found["weights_step"] == best["step"]
+    assert {"activations", "memory", "flops", "config"} <= found.keys()
+
+
+def test_newest_run_is_the_default_and_named(workplace: Path) -> None:
+    result = CommandLine(workplace)("inspect")
+    assert result.code == 0
+    assert "runs/book" in result.stderr
+    assert "\x1b" not in result.stdout
+    for title in ("Run runs/book", "Parameters of book", "Activations", "Memory", "Arithmetic"):
+        assert title in result.stdout
+
+
+def test_presets_where_there_is_no_run(tmp_path: Path) -> None:
+    result = inspect(tmp_path)
+    assert result.code == 0
+    assert "124,439,808" in result.stdout
+    assert "no run" in result.stderr
+
+
+def test_list_of_runs(workplace: Path) -> None:
+    found = inspected(workplace, "runs")
+    assert [(run["name"], run["step"], run["state"]) for run in found["runs"]] == [
+        ("book", 2, "finished"),
+        ("other", 1, "finished"),
+    ]
+    assert all(run["bytes"] > 10**6 and run["best_val_loss"] < 6 for run in found["runs"])
+
+
+def test_damaged_runs_are_listed_as_such(workplace: Path, tmp_path: Path) -> None:
+    shutil.copytree(workplace / "runs", tmp_path / "runs")
+    (tmp_path / "runs/book/gptcli.toml").write_text("preset = ", encoding="utf-8")
+    found = inspected(tmp_path, "runs")
+    assert [run["state"] for run in found["runs"]] == ["damaged", "finished"]
+    assert "gptcli.toml" in found["runs"][0]["problem"]
+    result = inspect(tmp_path, "runs/book")
+    assert result.code == 1
+    assert "gptcli.toml" in result.stderr
+
+
+def test_a_damaged_checkpoint_is_told(workplace: Path, tmp_path: Path) -> None:
+    shutil.copytree(workplace / "runs/book", tmp_path / "run")
+    (tmp_path / "run/checkpoints/step-00000002/state.json").write_text("{}", encoding="utf-8")
+    found = inspected(tmp_path, "run")
+    assert found["summary"]["step"] == 1
+    assert found["summary"]["state"] == "resumable"
+    assert "step 2" in found["notes"][0]
+
+
+def test_differences_of_two_runs(workplace: Path) -> None:
+    found = inspected(workplace, "runs/book", "runs/other")
+    keys = {difference["key"]: (difference["one"], difference["other"]) for difference in found["config"]}
+    assert keys == {"optim.lr": (0.006, 0.001), "train.max_steps": (2, 1)}
+    assert "best_val_loss" in {difference["key"] for difference in found["results"]}
+
+
+def test_dataset(workplace: Path) -> None:
+    (folder,) = (workplace / "data").iterdir()
+    found = inspected(workplace, str(folder))
+    assert found["train"]["tokens"] + found["val"]["tokens"] == 200_000
+    assert found["train"]["bytes_per_token"] == 1
+    assert found["sources"][0]["name"] == "book.txt"
+
+
+def test_altered_dataset_is_refused(workplace: Path, tmp_path: Path) -> None:
+    (folder,) = (workplace / "data").iterdir()
+    shutil.copytree(folder, tmp_path / "data")
+    shard = tmp_path / "data/train-00000.npy"
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(content)
+    result = inspect(tmp_path, "data")
+    assert result.code == 1
+    assert "train-00000.npy" in result.stderr
+
+
+@pytest.mark.parametrize("tokenizer", ["runs/book", "runs/book/tokenizer.json"])
+def test_pieces(workplace: Path, tmp_path: Path, tokenizer: str) -> None:
+    (tmp_path / "line.txt").write_text("def x\n" * 20, encoding="utf-8")
+    found = inspected(workplace, tokenizer, str(tmp_path / "line.txt"))
+    assert found["tokens"] == found["bytes"] == len(found["pieces"]) == 120
+    assert [piece["text"] for piece in found["pieces"][:5]] == list("def x")
+    assert found["pieces"][0]["hex"] == "64"
+
+
+def test_text(workplace: Path) -> None:
+    found = inspected(workplace, "book.txt")
+    text = (workplace / "book.txt").read_text(encoding="utf-8")
+    assert found["characters"] == 200_000
+    assert found["lines"] == len(text.split("\n"))
+    assert found["distinct_characters"] == len(set(text)) == len(found["alphabet"])
+    assert found["tokenizer"] == "char"
+
+
+def test_hugging_face_folder(tmp_path: Path) -> None:
+    config = ModelConfig(vocab_size=11, n_layer=2, n_head=3, n_embd=12, block_size=16)
+    (tmp_path / "hf").mkdir()
+    content = json.dumps(config_to_hf(config, bos_token_id=0, eos_token_id=None))
+    (tmp_path / "hf/config.json").write_text(content, encoding="utf-8")
+    found = inspected(tmp_path, "hf", "--length", "5", "--batch-size", "2")
+    assert found["activations"][-1]["shape"] == [2, 5, 11]
+
+
+def test_machine(tmp_path: Path) -> None:
+    found = inspected(tmp_path, "--machine")
+    assert found["devices"][-1]["device"] == "cpu"
+    assert found["devices"][-1]["dtype_reason"]
+
+
+def test_text_of_a_file_does_not_act_on_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "a\x1b[31m.txt").write_text("[bold]x[/bold] \x1b[31m" * 9, encoding="utf-8")
+    result = inspect(tmp_path, "a\x1b[31m.txt")
+    assert result.code == 0
+    assert "\x1b" not in result.stdout
+    assert "[bold]"[1] in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["nowhere"], 1, "nowhere"),
+        (["tiny"], 1, "--preset tiny"),
+        (["weights.pt"], 1, "pickle"),
+        (["/dev/null"], 1, "/dev/null"),
+        (["--preset", "nanoo"], 2, "nano"),
+        (["--preset", "nano", "--length", "129"], 2, "129"),
+        (["--preset", "nano", "--machine"], 2, "--machine"),
+        (["--vocab-size", "9"], 2, "--preset"),
+        (["a", "b", "c"], 2, "3 things"),
+        (["empty.txt"], 1, "empty.txt"),
+    ],
+)
+def test_refusals(tmp_path: Path, arguments: list[str], code: int, told: str) -> None:
+    for name in ("weights.pt", "empty.txt"):
+        (tmp_path / name).touch()
+    result = inspect(tmp_path, *arguments)
+    assert result.code == code
+    assert told in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_torn_last_line_of_the_metrics_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "val/loss": 2.5}\n{"step": 2, "val/l', encoding="utf-8")
+    assert [(evaluation.step, evaluation.val_loss) for evaluation in evaluations(tmp_path / "metrics.jsonl")] == [
+        (1, 2.5)
+    ]
