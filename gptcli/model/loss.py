@@ -28,7 +28,8 @@ def next_token_loss(hidden: Tensor, weight: Tensor, targets: Tensor, chunk_logit
     limit = chunk_logits or CHUNK_LOGITS[hidden.device.type]
     N, V = hidden.shape[0], weight.shape[0]
     if limit >= N * V:
-        return F.cross_entropy(F.linear(hidden, weight), targets, reduction="sum")
+        logits = F.linear(hidden, weight)  # (N, V)
+        return F.cross_entropy(logits.to(_wide(logits.dtype)), targets, reduction="sum")
     device_type = hidden.device.type
     if torch.is_autocast_enabled(device_type):
         dtype = torch.get_autocast_dtype(device_type)
@@ -47,7 +48,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, rows: int) -> Tensor:
-        wide = torch.promote_types(hidden.dtype, torch.float32)
+        wide = _wide(hidden.dtype)
         need_grad = any(ctx.needs_input_grad[:2])
         d_hidden = torch.empty_like(hidden) if need_grad else None  # (N, C)
         d_weight = torch.zeros_like(weight, dtype=wide) if need_grad else None  # (V, C)
@@ -76,3 +77,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         grad = grads[0]
         # Taken in the wide format first: hidden's gradient is rounded only once.
         return (d_hidden * grad).to(d_hidden.dtype), d_weight.mul_(grad).to(d_hidden.dtype), None, None
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """The format for the softmax: float32, or float64 where the model is in that."""
+    return torch.promote_types(dtype, torch.float32)

@@ -1,0 +1,49 @@
+"""`gptcli eval`: how well a model predicts texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gptcli.cli import options
+from gptcli.cli.sample import UnknownCharacters
+
+EVAL_EXAMPLES = "gptcli eval runs/book other.txt   ·   gptcli eval runs/book texts/ --stride 64 --json"
+
+
+def eval_(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a GPT-2 folder of Hugging Face's.")],
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Text files, folders, or - (standard input).")],
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            "--stride", metavar="N", min=1, help="Tokens from window to window; less gives more context [half of it]."
+        ),
+    ] = None,
+    include: options.Include = None,
+    unknown: Annotated[
+        UnknownCharacters, typer.Option("--unknown", help="Characters that the model does not know.")
+    ] = UnknownCharacters.error,
+    checkpoint: Annotated[str, typer.Option("--checkpoint", metavar="best|last|STEP", help="Which weights.")] = "best",
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+    debug: options.Debug = False,
+    json: options.Json = False,
+    no_color: options.NoColor = False,
+) -> None:
+    """Score texts with a model: loss, perplexity, bits per byte and per character."""
+    from gptcli.config import DataConfig, nest, parse_section
+    from gptcli.generation.load import load_for_sampling
+    from gptcli.report.scores import score_texts
+    from gptcli.ui.console import Output
+    from gptcli.ui.scores import show_scores
+
+    output = Output(quiet, verbose, json, no_color)
+    data = parse_section(DataConfig, nest({"include": include}))
+    folder = load_for_sampling(run, checkpoint, device, options.number_format(dtype))
+    scores = score_texts(folder, texts, data.include, stride, skip_unknown=unknown is UnknownCharacters.skip)
+    show_scores(scores, output)

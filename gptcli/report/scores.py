@@ -1,0 +1,191 @@
+"""How well a model predicts texts: loss, perplexity, bits per byte and per character.
+
+The windows are those of transformers' page on perplexity, so that the figures are the same for the same stride: windows
+of one context length begin every `stride` tokens, and each scores the tokens that no earlier window has scored. With
+overlap every token but the first of a text has context; without, the first token of each window has none and is left
+out.
+
+Letters: B windows, T tokens of a window, C width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from gptcli.checkpoints.model_folder import ModelFolder
+from gptcli.errors import CorpusError, UsageError
+from gptcli.model.gpt import GPT
+from gptcli.model.loss import next_token_loss
+from gptcli.text.corpus import TextFile, find_texts, read_text
+from gptcli.text.tokenizer import Tokenizer
+
+BATCH_TOKENS = 4096
+"""Tokens that go through the model at once."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Tokens `begin` … `end` - 1 go through the model; those from `first_scored` on are scored."""
+
+    begin: int
+    end: int
+    first_scored: int
+
+
+@dataclass(frozen=True)
+class Score:
+    """The result for one text, or for several together."""
+
+    name: str
+    tokens: int
+    scored: int
+    """Tokens that were predicted and counted."""
+    characters: int
+    bytes: int
+    nats: float
+    """Summed cross-entropy of the scored tokens."""
+
+    @property
+    def loss(self) -> float:
+        """Nats per token."""
+        return self.nats / self.scored
+
+    @property
+    def perplexity(self) -> float:
+        """e to the loss; infinite where that exceeds a float."""
+        return math.exp(self.loss) if self.loss < 709 else math.inf
+
+    @property
+    def bits_per_byte(self) -> float:
+        """Bits per byte of text: each token stands for the same number of bytes, scored or not."""
+        return self.loss / math.log(2) * self.tokens / self.bytes
+
+    @property
+    def bits_per_character(self) -> float:
+        """Bits per character of text."""
+        return self.loss / math.log(2) * self.tokens / self.characters
+
+
+def strided_windows(tokens: int, context: int, stride: int) -> Iterator[Window]:
+    """The windows over a text.
+
+    >>> [(w.begin, w.end, w.first_scored) for w in strided_windows(7, 4, 2)]
+    [(0, 4, 1), (2, 6, 4), (4, 7, 6)]
+    """
+    scored_to = 0
+    for begin in range(0, tokens, stride):
+        end = min(begin + context, tokens)
+        yield Window(begin, end, max(begin + 1, scored_to))
+        scored_to = end
+        if end == tokens:
+            return
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The result of `score_texts`."""
+
+    run: Path
+    context: int
+    stride: int
+    texts: list[Score]
+
+    @property
+    def total(self) -> Score:
+        """All texts together."""
+        scores = self.texts
+        return Score(
+            name="all",
+            tokens=sum(score.tokens for score in scores),
+            scored=sum(score.scored for score in scores),
+            characters=sum(score.characters for score in scores),
+            bytes=sum(score.bytes for score in scores),
+            nats=math.fsum(score.nats for score in scores),
+        )
+
+
+def score_texts(
+    folder: ModelFolder, texts: Sequence[str], include: Sequence[str], stride: int | None, *, skip_unknown: bool
+) -> Scores:
+    """Score texts, each by itself; `stride` None is half a context.
+
+    Raises UsageError for a stride beyond the context, CorpusError for what is no text or too short, and TokenizerError
+    for characters that the model does not know, unless they are skipped.
+    """
+    context = folder.model.config.block_size
+    chosen = max(1, context // 2) if stride is None else stride
+    if chosen > context:
+        raise UsageError(
+            f"A stride of {chosen:,} leaves tokens out: the context is {context:,}.", f"Use --stride {context} at most."
+        )
+    with find_texts(texts, include) as files:
+        scores = [score_text(folder, file, chosen, skip_unknown=skip_unknown) for file in files]
+    return Scores(folder.path, context, chosen, scores)
+
+
+def score_text(folder: ModelFolder, file: TextFile, stride: int, *, skip_unknown: bool) -> Score:
+    """Score one text by itself; raises as `score_texts` does."""
+    pieces = list(read_text(file, lambda _count: None))
+    ids = _encode(folder.tokenizer, pieces, skip_unknown=skip_unknown)
+    if len(ids) < 2:
+        raise CorpusError(f"{file.shown} has {len(ids)} tokens; at least 2 are needed, to predict one from another.")
+    windows = list(strided_windows(len(ids), folder.model.config.block_size, stride))
+    nats = math.fsum(_nats(folder.model, ids, batch) for batch in _batches(windows))
+    return Score(
+        name=file.name,
+        tokens=len(ids),
+        scored=sum(window.end - window.first_scored for window in windows),
+        characters=sum(map(len, pieces)),
+        bytes=sum(len(piece.encode()) for piece in pieces),
+        nats=nats,
+    )
+
+
+def figures(score: Score) -> dict[str, float | int | str]:
+    """The score for programs."""
+    return {
+        "name": score.name,
+        "tokens": score.tokens,
+        "scored": score.scored,
+        "characters": score.characters,
+        "bytes": score.bytes,
+        "loss": score.loss,
+        "perplexity": score.perplexity,
+        "bits_per_byte": score.bits_per_byte,
+        "bits_per_character": score.bits_per_character,
+    }
+
+
+def _encode(tokenizer: Tokenizer, pieces: list[str], *, skip_unknown: bool) -> np.ndarray:
+    if skip_unknown:
+        return np.array(tokenizer.encode("".join(pieces), unknown="skip"), dtype=np.int64)
+    return np.concatenate(
+        [part.astype(np.int64) for part in tokenizer.encode_pieces(pieces)] or [np.empty(0, np.int64)]
+    )
+
+
+def _batches(windows: list[Window]) -> Iterator[list[Window]]:
+    """Windows of equal shape together, at most `BATCH_TOKENS` tokens in each batch."""
+    for (length, _), alike in groupby(windows, lambda w: (w.end - w.begin, w.first_scored - w.begin)):
+        group = list(alike)
+        size = max(1, BATCH_TOKENS // length)
+        yield from (group[start : start + size] for start in range(0, len(group), size))
+
+
+@torch.inference_mode()
+def _nats(model: GPT, ids: np.ndarray, windows: list[Window]) -> float:
+    """Summed cross-entropy of windows of equal shape."""
+    device = model.wte.weight.device
+    batch = torch.from_numpy(np.stack([ids[w.begin : w.end] for w in windows])).to(device)  # (B, T)
+    skipped = windows[0].first_scored - windows[0].begin  # tokens before the first that is scored
+    if skipped >= batch.shape[1]:
+        return 0.0
+    hidden = model.hidden(batch[:, :-1])[:, skipped - 1 :]  # (B, scored, C)
+    return next_token_loss(hidden.flatten(0, 1), model.wte.weight, batch[:, skipped:].flatten()).item()

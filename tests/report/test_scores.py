@@ -1,0 +1,116 @@
+"""`gptcli eval`: the windows, and the same figures as transformers' way of measuring perplexity."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from gptcli.checkpoints.model_folder import ModelFolder
+from gptcli.config import ModelConfig
+from gptcli.errors import CorpusError, TokenizerError, UsageError
+from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
+from gptcli.model.gpt import GPT
+from gptcli.report import scores
+from gptcli.report.scores import score_texts, strided_windows
+from gptcli.text.char import char_tokenizer
+
+TEXT = "the quick brown fox jumps over the lazy dog, é and 中. " * 4
+CONTEXT = 16
+FLOAT32 = 1e-6
+"""transformers takes its loss in float32 whatever the model is in."""
+
+
+@pytest.fixture
+def folder() -> ModelFolder:
+    tokenizer = char_tokenizer(TEXT)
+    torch.manual_seed(5)
+    config = ModelConfig(vocab_size=tokenizer.vocab_size, n_layer=2, n_head=2, n_embd=16, block_size=CONTEXT)
+    model = GPT(config).double().requires_grad_(False).eval()
+    for parameter in model.parameters():
+        parameter.mul_(5)  # far from uniform, so that each window's context matters
+    return ModelFolder(Path("x"), model, tokenizer, start_id=0, end_id=None, step=None, val_loss=None)
+
+
+def transformers_loss(folder: ModelFolder, ids: list[int], stride: int) -> float:
+    """The loop of transformers' page "Perplexity of fixed-length models", with its model."""
+    transformers = pytest.importorskip("transformers")
+    settings = config_to_hf(folder.model.config, bos_token_id=0, eos_token_id=None)
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**settings)).double().eval()
+    state = tensors_to_hf(folder.model.state_dict())
+    missing, unexpected = model.load_state_dict(state | {"lm_head.weight": folder.model.wte.weight}, strict=False)
+    assert not missing
+    assert not unexpected
+    encoded = torch.tensor([ids])
+    nats, counted, previous_end = 0.0, 0, 0
+    for begin in range(0, len(ids), stride):
+        end = min(begin + CONTEXT, len(ids))
+        target = encoded[:, begin:end].clone()
+        target[:, : -(end - previous_end)] = -100
+        valid = int((target[:, 1:] != -100).sum())
+        if valid:
+            nats += model(encoded[:, begin:end], labels=target).loss.item() * valid
+            counted += valid
+        previous_end = end
+        if end == len(ids):
+            break
+    return nats / counted
+
+
+def score(folder: ModelFolder, path: Path, stride: int) -> float:
+    path.write_text(TEXT, encoding="utf-8")
+    return score_texts(folder, [str(path)], (), stride, skip_unknown=False).total.loss
+
+
+@pytest.mark.parametrize("stride", [1, 5, 8, CONTEXT - 1, CONTEXT])
+def test_the_figure_is_that_of_transformers(folder: ModelFolder, tmp_path: Path, stride: int) -> None:
+    expected = transformers_loss(folder, folder.tokenizer.encode(TEXT), stride)
+    assert score(folder, tmp_path / "a.txt", stride) == pytest.approx(expected, rel=FLOAT32)
+
+
+def test_control_scoring_from_another_token_on_changes_the_figure(
+    folder: ModelFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = transformers_loss(folder, folder.tokenizer.encode(TEXT), 8)
+    true_windows = strided_windows
+
+    def shifted(*sizes: int) -> list[scores.Window]:
+        windows = true_windows(*sizes)
+        return [scores.Window(w.begin, w.end, min(w.end, w.first_scored + 1)) for w in windows]
+
+    monkeypatch.setattr(scores, "strided_windows", shifted)
+    assert score(folder, tmp_path / "a.txt", 8) != pytest.approx(expected, rel=FLOAT32)
+
+
+@pytest.mark.parametrize(("tokens", "stride"), [(2, 1), (16, 16), (17, 4), (50, 7), (33, 15)])
+def test_with_overlap_every_token_but_the_first_is_scored_once(tokens: int, stride: int) -> None:
+    scored = [place for w in strided_windows(tokens, 16, stride) for place in range(w.first_scored, w.end)]
+    assert scored == [place for place in range(1, tokens) if stride < 16 or place % 16]
+
+
+def test_bits_and_totals(folder: ModelFolder, tmp_path: Path) -> None:
+    for name, text in (("a.txt", TEXT), ("b.txt", "the dog é")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    result = score_texts(folder, [str(tmp_path)], ("*.txt",), None, skip_unknown=False)
+    one, two = result.texts
+    assert [one.name, two.name] == ["a.txt", "b.txt"]
+    assert result.total.nats == pytest.approx(one.nats + two.nats)
+    assert one.tokens == one.characters == len(TEXT)
+    assert one.bits_per_character == pytest.approx(one.loss / math.log(2))
+    assert one.bits_per_byte == pytest.approx(one.bits_per_character * len(TEXT) / len(TEXT.encode()))
+    assert one.perplexity == pytest.approx(math.exp(one.loss))
+
+
+def test_what_cannot_be_scored(folder: ModelFolder, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("dog!", encoding="utf-8")
+    with pytest.raises(TokenizerError, match="!"):
+        score_texts(folder, [str(path)], (), None, skip_unknown=False)
+    assert score_texts(folder, [str(path)], (), None, skip_unknown=True).total.tokens == 3
+    with pytest.raises(UsageError, match="context is 16"):
+        score_texts(folder, [str(path)], (), 17, skip_unknown=True)
+    path.write_text("d", encoding="utf-8")
+    with pytest.raises(CorpusError, match="1 token"):
+        score_texts(folder, [str(path)], (), None, skip_unknown=True)
