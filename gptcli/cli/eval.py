@@ -19,7 +19,10 @@ def eval_(
     stride: Annotated[
         int | None,
         typer.Option(
-            "--stride", metavar="N", min=1, help="Tokens from window to window; less gives more context [half of it]."
+            "--stride",
+            metavar="N",
+            min=1,
+            help="Tokens from window to window; less gives more context (default: half of it).",
         ),
     ] = None,
     include: options.Include = None,

@@ -32,18 +32,20 @@ def inspect(
     vocab_size: Annotated[
         int | None,
         typer.Option(
-            "--vocab-size", metavar="V", min=1, help="With --preset [65; gpt2: 50257].", rich_help_panel=_MODEL
+            "--vocab-size", metavar="V", min=1, help="With --preset (default: 65; gpt2: 50257).", rich_help_panel=_MODEL
         ),
     ] = None,
     batch_size: Annotated[
         int | None,
         typer.Option(
-            "--batch-size", metavar="B", min=1, help="Sequences at once [as trained].", rich_help_panel=_MODEL
+            "--batch-size", metavar="B", min=1, help="Sequences at once (default: as trained).", rich_help_panel=_MODEL
         ),
     ] = None,
     length: Annotated[
         int | None,
-        typer.Option("--length", metavar="T", min=1, help="Tokens per sequence [context].", rich_help_panel=_MODEL),
+        typer.Option(
+            "--length", metavar="T", min=1, help="Tokens per sequence (default: context).", rich_help_panel=_MODEL
+        ),
     ] = None,
     machine: Annotated[bool, typer.Option("--machine", help="What this machine has.")] = False,
     quiet: options.Quiet = False,

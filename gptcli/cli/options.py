@@ -57,14 +57,16 @@ TokenizerKind = Annotated[
 ]
 VocabSize = Annotated[
     int | None,
-    typer.Option("--vocab-size", metavar="N", help="Entries of a BPE vocabulary [8192].", rich_help_panel=TEXT_PANEL),
+    typer.Option(
+        "--vocab-size", metavar="N", help="Entries of a BPE vocabulary (default: 8192).", rich_help_panel=TEXT_PANEL
+    ),
 ]
 ValFraction = Annotated[
     float | None,
     typer.Option(
         "--val-fraction",
         metavar="F",
-        help="Share of the text, its last part, held out for validation [10 %, less for large text].",
+        help="Share of the text, its last part, held out for validation (default: 10 %, less for large text).",
         rich_help_panel=TEXT_PANEL,
     ),
 ]
@@ -73,7 +75,7 @@ Include = Annotated[
     typer.Option(
         "--include",
         metavar="PATTERN",
-        help="File names to read from folders, such as '*.py'; can be repeated [*.txt, *.md].",
+        help="File names to read from folders, such as '*.py'; can be repeated (default: *.txt, *.md).",
         rich_help_panel=TEXT_PANEL,
     ),
 ]

@@ -49,30 +49,36 @@ def sample(
     ] = None,
     max_new_tokens: Annotated[
         int | None,
-        typer.Option("-n", "--max-new-tokens", metavar="N", help="Tokens to write [200].", rich_help_panel=_AMOUNT),
+        typer.Option(
+            "-n", "--max-new-tokens", metavar="N", help="Tokens to write (default: 200).", rich_help_panel=_AMOUNT
+        ),
     ] = None,
     num_samples: Annotated[
         int | None,
-        typer.Option("--num-samples", metavar="N", help="Texts to write, side by side [1].", rich_help_panel=_AMOUNT),
+        typer.Option(
+            "--num-samples", metavar="N", help="Texts to write, side by side (default: 1).", rich_help_panel=_AMOUNT
+        ),
     ] = None,
     stop: Annotated[
         list[str] | None,
         typer.Option("--stop", metavar="TEXT", help="End before this text; repeatable.", rich_help_panel=_AMOUNT),
     ] = None,
     temperature: Annotated[
-        float | None, _choice("-t", "--temperature", help="0 always takes the likeliest, 1 draws as learned [0.8].")
+        float | None,
+        _choice("-t", "--temperature", help="0 always takes the likeliest, 1 draws as learned (default: 0.8)."),
     ] = None,
     top_k: Annotated[
-        int | None, _choice("-k", "--top-k", metavar="N", help="Only the N likeliest tokens; 0: all [0].")
+        int | None, _choice("-k", "--top-k", metavar="N", help="Only the N likeliest tokens; 0: all (default: 0).")
     ] = None,
     top_p: Annotated[
-        float | None, _choice("--top-p", help="Only the likeliest tokens that make up this share [1.0].")
+        float | None, _choice("--top-p", help="Only the likeliest tokens that make up this share (default: 1.0).")
     ] = None,
     min_p: Annotated[
-        float | None, _choice("--min-p", help="Only tokens this share as likely as the likeliest [0.0].")
+        float | None, _choice("--min-p", help="Only tokens this share as likely as the likeliest (default: 0.0).")
     ] = None,
     repetition_penalty: Annotated[
-        float | None, _choice("--repetition-penalty", help="Above 1, tokens that came already are less likely [1.0].")
+        float | None,
+        _choice("--repetition-penalty", help="Above 1, tokens that came already are less likely (default: 1.0)."),
     ] = None,
     seed: Annotated[
         int | None,

@@ -45,10 +45,12 @@ def train(
     data: Annotated[
         list[str], typer.Argument(metavar="DATA...", help="Text files, folders, - (standard input), or one dataset.")
     ],
-    out: Annotated[Path | None, _option(None, "--out -o", "RUN", "The run folder [runs/<name of the data>].")] = None,
+    out: Annotated[
+        Path | None, _option(None, "--out -o", "RUN", "The run folder (default: runs/<name of the data>).")
+    ] = None,
     preset: Annotated[
         str | None,
-        _option(None, "--preset", "P", "Model and recipe; `gptcli inspect` lists them [CPU: tiny, GPU: small]."),
+        _option(None, "--preset", "P", "Model and recipe; `gptcli inspect` lists them (default: CPU tiny, GPU small)."),
     ] = None,
     config_file: Annotated[
         Path | None, _option(None, "--config -c", "FILE.toml", "A config file, such as a run's gptcli.toml.")
