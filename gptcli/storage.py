@@ -79,7 +79,7 @@ def new_directory(final: Path, *, manifest: str | None = MANIFEST, replace: bool
     it away first.
     """
     temporary = final.with_name(f".{final.name}-{os.getpid()}{TEMPORARY_SUFFIX}")
-    if _is_occupied(final) and not replace:
+    if is_occupied(final) and not replace:
         raise StorageError(f"'{final}' is already there.", "Choose another place with --out.")
     with disk_errors(final):
         final.parent.mkdir(parents=True, exist_ok=True)
@@ -124,11 +124,14 @@ class AppendLog:
     """A file of lines that only grows. Each line reaches the operating system at once; `sync` brings it to the disk."""
 
     def __init__(self, path: Path, keep_bytes: int) -> None:
-        """Open `path`, cut to its first `keep_bytes` bytes (0 starts it anew)."""
+        """Open `path`, cut to its first `keep_bytes` bytes (0 starts it anew); a shorter one is cut to whole lines."""
         self.path = path
         with disk_errors(path):
-            self._file = open(path, "ab")  # noqa: SIM115 - closed by close()
-            self._file.truncate(keep_bytes)
+            self._file = open(path, "a+b")  # noqa: SIM115 - closed by close()
+            self._file.seek(0)
+            kept = self._file.read(keep_bytes)
+            # `truncate` would fill a file that lost its end with zeros, and a next line would hang on to half a one.
+            self._file.truncate(kept.rfind(b"\n") + 1)
             self._file.seek(0, os.SEEK_END)
 
     def append(self, line: str) -> None:
@@ -155,9 +158,12 @@ class FolderLock:
             folder.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            with disk_errors(folder):
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except StorageError as error:
             os.close(self._descriptor)
+            if not isinstance(error.__cause__, BlockingIOError):
+                raise
             raise StorageError(
                 f"Another process is writing to '{folder}'.", "Wait for it to end, or choose another place with --out."
             ) from None
@@ -188,6 +194,12 @@ def mismatch(folder: Path, files: dict[str, dict[str, Any]], *, hashes: bool = T
         if hashes and sha256_of_file(path) != expected["sha256"]:
             return f"'{path}' was altered (its sha256 differs)"
     return ""
+
+
+def is_occupied(path: Path) -> bool:
+    """Whether anything but an empty folder stands at `path`; raises StorageError if that cannot be seen."""
+    with disk_errors(path):
+        return path.exists() and not (path.is_dir() and not any(path.iterdir()))
 
 
 def sha256_of_file(path: Path) -> str:
@@ -222,10 +234,6 @@ def remove_leftovers(folder: Path) -> None:
 def to_json(value: Any) -> bytes:
     """Readable UTF-8 JSON with a final newline; NaN is refused, since other readers refuse it."""
     return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
-
-
-def _is_occupied(path: Path) -> bool:
-    return path.exists() and not (path.is_dir() and not any(path.iterdir()))
 
 
 def _remove_tree(path: Path) -> None:

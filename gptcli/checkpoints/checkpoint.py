@@ -11,6 +11,7 @@ A checkpoint is a folder `checkpoints/step-00002000/` that appears complete or n
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,10 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from gptcli.checkpoints import names
-from gptcli.checkpoints.model_folder import checkpoint_steps, read_json
+from gptcli.checkpoints.model_folder import checkpoint_steps, damage, read_json
 from gptcli.checkpoints.tensors import read_tensors, tensor_file
-from gptcli.errors import ModelFolderError
-from gptcli.storage import MANIFEST, mismatch, new_directory, remove_directory, to_json
+from gptcli.errors import ModelFolderError, StorageError
+from gptcli.storage import MANIFEST, new_directory, remove_directory, to_json
 
 FORMAT = 1
 RANDOM_PREFIX = "random."
@@ -66,8 +67,6 @@ class Checkpoint:
 def save_checkpoint(run: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint into a run folder; returns its folder. Raises StorageError, with nothing half-written."""
     folder = run / names.CHECKPOINTS / names.checkpoint_name(checkpoint.progress.step)
-    if folder.exists():  # a damaged one: training goes on from the newest valid checkpoint, which is older
-        remove_directory(folder)
     random = {RANDOM_PREFIX + name: state for name, state in checkpoint.random.items()}
     state = {
         "format": FORMAT,
@@ -86,9 +85,7 @@ def save_checkpoint(run: Path, checkpoint: Checkpoint) -> Path:
 
 def load_checkpoint(folder: Path) -> Checkpoint:
     """Read a checkpoint, verified against its manifest; raises ModelFolderError that names what is wrong."""
-    manifest = read_json(folder / MANIFEST)
-    problem = mismatch(folder, manifest.get("files", {})) if manifest.get("files") else f"'{folder}' has no file list"
-    if problem:
+    if problem := damage(folder, read_json(folder / MANIFEST)):
         raise ModelFolderError(f"The checkpoint is damaged: {problem}.", "Resume from another one.")
     model, _ = read_tensors(folder / names.MODEL)
     tensors, _ = read_tensors(folder / names.OPTIMIZER)
@@ -131,6 +128,21 @@ def read_progress(run: Path) -> Progress | None:
         except (ModelFolderError, KeyError, ValidationError, json.JSONDecodeError):
             continue
     return None
+
+
+def discard_damaged(run: Path, newer_than: int) -> None:
+    """Delete the damaged checkpoints after the step from which training goes on: it will reach their steps again.
+
+    Raises StorageError, with nothing deleted, if one of them is sound: then another process has written it just now.
+    """
+    folders = {step: run / names.CHECKPOINTS / names.checkpoint_name(step) for step in checkpoint_steps(run)}
+    doomed = [folder for step, folder in folders.items() if step > newer_than]
+    for folder in doomed:
+        with suppress(ModelFolderError):
+            load_checkpoint(folder)
+            raise StorageError(f"Another process went on with '{run}' just now.", "Run the same command again.")
+    for folder in doomed:
+        remove_directory(folder)
 
 
 def prune_checkpoints(run: Path, keep: int) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from gptcli.checkpoints import names
@@ -107,10 +108,27 @@ def verify_run_files(folder: Path) -> None:
     The weights verify themselves when they are read.
     """
     manifest = read_json(folder / MANIFEST, missing_ok=True)
-    files = manifest.get("files", {})
-    problem = mismatch(folder, {name: entry for name, entry in files.items() if name != names.MODEL})
-    if problem:
+    if manifest and (problem := damage(folder, manifest, leaving_out=names.MODEL)):
         raise ModelFolderError(f"The run folder is damaged: {problem}.", "Restore the file from a copy.")
+
+
+@dataclass(frozen=True)
+class _File:
+    """What a manifest says about a file."""
+
+    bytes: int
+    sha256: str
+
+
+def damage(folder: Path, manifest: dict[str, Any], *, leaving_out: str = "") -> str:
+    """What is wrong with a folder against its manifest, in words; "" if nothing is."""
+    try:
+        files = TypeAdapter(dict[str, _File]).validate_python(manifest.get("files"))
+        return mismatch(folder, {name: asdict(entry) for name, entry in files.items() if name != leaving_out})
+    except ValidationError:
+        return f"'{folder / MANIFEST}' has no list of files"
+    except OSError as error:
+        return f"'{error.filename or folder}' cannot be read ({(error.strerror or str(error)).lower()})"
 
 
 def read_json(path: Path, *, missing_ok: bool = False) -> dict[str, Any]:

@@ -73,7 +73,12 @@ def read_run(path: Path) -> StoredRun:
 
 
 def update_config(run: StoredRun, config: RunConfig) -> StoredRun:
-    """Store the config with which a run goes on."""
+    """Store the config with which a run goes on.
+
+    Two files cannot be replaced in one step: between them the manifest is silent on the config, so that a run which is
+    killed there is not taken for a damaged one.
+    """
+    _update_manifest(run, leaving_out=names.RUN_CONFIG)
     write_file(run.path / names.RUN_CONFIG, to_toml(config).encode())
     _update_manifest(run)
     return StoredRun(run.path, config, run.data_name, run.data_fingerprint)
@@ -93,7 +98,7 @@ def write_card(run: StoredRun, dataset: Dataset, progress: Progress) -> None:
 
 def newest_run(root: Path) -> Path | None:
     """The run below `root` whose weights, or failing that whose config, were written last."""
-    runs = [path for path in root.iterdir() if is_run(path)] if root.is_dir() else []
+    runs = [path for path in root.iterdir() if is_run(path) and not path.name.startswith(".")] if root.is_dir() else []
     return max(runs, key=_last_written, default=None)
 
 
@@ -110,13 +115,13 @@ def _last_written(run: Path) -> float:
     return (weights if weights.exists() else run / names.RUN_CONFIG).stat().st_mtime
 
 
-def _update_manifest(run: StoredRun) -> None:
-    write_file(run.path / MANIFEST, to_json(_manifest(run.path, run.data_name, run.data_fingerprint)))
+def _update_manifest(run: StoredRun, leaving_out: str = "") -> None:
+    manifest = _manifest(run.path, run.data_name, run.data_fingerprint, leaving_out)
+    write_file(run.path / MANIFEST, to_json(manifest))
 
 
-def _manifest(folder: Path, data_name: str, data_fingerprint: str) -> dict[str, object]:
-    described = [names.CONFIG, names.GENERATION_CONFIG, names.TOKENIZER, names.TOKENIZER_CONFIG, names.RUN_CONFIG]
-    if (folder / names.MODEL).exists():
-        described.append(names.MODEL)
+def _manifest(folder: Path, data_name: str, data_fingerprint: str, leaving_out: str = "") -> dict[str, object]:
+    small = {names.CONFIG, names.GENERATION_CONFIG, names.TOKENIZER, names.TOKENIZER_CONFIG, names.RUN_CONFIG}
+    weights = {names.MODEL} if (folder / names.MODEL).exists() else set()
     data = {"name": data_name, "fingerprint": data_fingerprint}
-    return {"format": FORMAT, "data": data, "files": fingerprints(folder, described)}
+    return {"format": FORMAT, "data": data, "files": fingerprints(folder, (small | weights) - {leaving_out})}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import shlex
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from gptcli.cli.options import DATA_ROOT, RUNS_ROOT
 from gptcli.config import (
     DataConfig,
     TokenizerConfig,
+    flatten,
     load_config_file,
     merge,
     nest,
@@ -24,7 +25,7 @@ from gptcli.model.precision import choose_device
 from gptcli.text.dataset import Prepared, find_or_prepare, is_dataset
 from gptcli.training.events import Finished
 from gptcli.training.interrupt import graceful_stop
-from gptcli.training.plan import Request, Resume, make_plan
+from gptcli.training.plan import Request, Resume, check_request, make_plan
 from gptcli.training.session import train
 from gptcli.ui.console import Output
 from gptcli.ui.preparing import PreparingDisplay, describe
@@ -58,9 +59,10 @@ class Wish:
 def run_training(wish: Wish, output: Output, command: str) -> None:
     """Prepare the data, plan, train, and print the result; `command` is what the user typed, to continue with."""
     request = _request(wish)
+    device = choose_device(str(flatten(request.explicit).get("train.device", "auto")))
+    check_request(request, wish.out, device)
     with tempfile.TemporaryDirectory() as scratch:
         prepared = _prepare(wish, request, Path(scratch) if wish.dry_run else DATA_ROOT, output)
-        device = choose_device(request.explicit.get("train", {}).get("device", "auto"))
         plan = make_plan(request, prepared.dataset, wish.out or RUNS_ROOT / prepared.dataset.name, device)
         if wish.dry_run:
             show_dry_run(output, plan, prepared.dataset, device)
@@ -74,14 +76,17 @@ def run_training(wish: Wish, output: Output, command: str) -> None:
         for event in train(plan, prepared.dataset, device, stop_signal):
             display.show(event)
     assert isinstance(event, Finished)
+    if wish.resume == "never":  # the same again would start yet another
+        command += f" --out {shlex.quote(str(plan.path))} --resume must"
     _conclude(event, plan.path, output, command)
 
 
 def _request(wish: Wish) -> Request:
     """The layers of the config that the user stated."""
     file = load_config_file(wish.config_file) if wish.config_file else {}
-    kind = file.get("tokenizer", {}).get("kind", "auto")
-    if wish.config_file and kind not in ("auto", "char", "bpe"):  # a path in a config file starts from the file
+    kind = flatten(file).get("tokenizer.kind", "auto")
+    # A path in a config file starts from the file.
+    if wish.config_file and isinstance(kind, str) and kind not in ("auto", "char", "bpe"):
         file = merge(file, {"tokenizer": {"kind": str(wish.config_file.parent / kind)}})
     flags = merge(nest(wish.flags), *(parse_setting(setting) for setting in wish.settings))
     return Request(wish.preset, file, flags, wish.resume)
@@ -102,7 +107,8 @@ def _prepare(wish: Wish, request: Request, root: Path, output: Output) -> Prepar
 def _conclude(end: Finished, run: Path, output: Output, command: str) -> None:
     """Print the result; raises Interrupted, with the command that goes on, if a signal ended the session."""
     if output.as_json:
-        output.json({"run": str(run), **asdict(end)})
+        told = ("tokens", "best_val_loss", "best_step", "val_loss", "seconds", "stopped")
+        output.json({"run": str(run), "steps": end.step} | {name: getattr(end, name) for name in told})
     if end.signum:
         raise Interrupted(f"Stopped at step {end.step:,}, saved.", f"Go on with: {command}", end.signum)
     if not output.as_json:

@@ -50,7 +50,7 @@ class Batches:
         if epoch not in self._orders:
             random = np.random.default_rng((self.seed, epoch))
             last_start = len(self.stream) - 1 - self.windows_per_epoch * self.block_size
-            offset = int(random.integers(0, min(self.block_size - 1, last_start) + 1))
+            offset = int(random.integers(0, last_start + 1))
             self._orders = dict(list(self._orders.items())[-1:])
             self._orders[epoch] = offset, random.permutation(self.windows_per_epoch)
         return self._orders[epoch]

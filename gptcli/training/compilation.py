@@ -33,7 +33,7 @@ def compile_hidden(model: GPT, ids: Tensor, *, mode: Compile, max_steps: int, dt
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:  # every failure of dynamo and inductor is one
-        problem = str(error).strip().splitlines()[0]
+        problem = next(iter(str(error).strip().splitlines()), type(error).__name__)
         if mode == "on":
             raise DeviceError(f"torch.compile failed: {problem}.", "Use --compile off.") from error
         return model.hidden, f"Not compiled, because torch.compile failed: {problem}."
@@ -55,8 +55,10 @@ def _reason_against(device: torch.device, max_steps: int) -> str:
 def _try(model: GPT, hidden: Hidden, ids: Tensor, dtype: torch.dtype) -> None:
     device = ids.device
     forked = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=forked):
-        with autocast(device, dtype):
-            loss = next_token_loss(hidden(ids).flatten(0, 1), model.wte.weight, ids.flatten())
-        loss.backward()  # type: ignore[no-untyped-call]
-    model.zero_grad()
+    try:
+        with torch.random.fork_rng(devices=forked):
+            with autocast(device, dtype):
+                loss = next_token_loss(hidden(ids).flatten(0, 1), model.wte.weight, ids.flatten())
+            loss.backward()  # type: ignore[no-untyped-call]
+    finally:
+        model.zero_grad()  # a backward pass that failed half-way has left some

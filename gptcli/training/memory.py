@@ -71,7 +71,7 @@ class SamplingMemory:
 
     parameters: int
     loading: int
-    """The weights file while it is read: on a CPU its pages are resident beside the model."""
+    """CPU: the weights file, whose pages are resident beside the model, and its turned matrices."""
     cache: int
     """Keys and values of every layer, allocated for the whole context."""
     activations: int
@@ -82,9 +82,8 @@ class SamplingMemory:
 
     @property
     def total(self) -> int:
-        """The peak: the weights file is closed before the prompt is read."""
-        lasting = self.parameters + self.process
-        return lasting + max(self.loading, self.cache + self.activations + self.logits + self.kernels)
+        """The peak; what loading took is counted to the end, since the heap keeps it."""
+        return sum(asdict(self).values())
 
     @property
     def needed(self) -> int:

@@ -1,6 +1,7 @@
 """metrics.jsonl, the source of truth: one JSON object for each logged step and evaluation.
 
-Floats are printed so that they are read back exactly. The names are TensorBoard's.
+Floats are printed so that they are read back exactly; JSON has no NaN and no infinity, so they become null (such as the
+gradient norm of an update that float16 overflow skipped). The names are TensorBoard's.
 """
 
 from __future__ import annotations
@@ -42,8 +43,10 @@ class MetricsLog:
         """Append the event if it has figures or text."""
         if figures := scalars(event):
             assert isinstance(event, StepMetrics | EvalMetrics)
-            line: dict[str, object] = {"step": event.step, "seconds": round(event.seconds, 3), **figures}
-            self._log.append(json.dumps(line))
+            line = {"step": event.step, "seconds": round(event.seconds, 3)} | {
+                name: value if math.isfinite(value) else None for name, value in figures.items()
+            }
+            self._log.append(json.dumps(line, allow_nan=False))
         elif isinstance(event, SampleDrawn):
             self._log.append(json.dumps({"step": event.step, "sample": event.text}, ensure_ascii=False))
 

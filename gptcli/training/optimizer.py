@@ -51,12 +51,9 @@ class Optimizer:
         bad = (~(torch.isfinite(norm) & torch.isfinite(loss))).float()  # ()
         self.skips += bad
         self.skips_in_row = (self.skips_in_row + bad) * bad
-        if self.scaler.is_enabled():
-            self.scaler.step(self.adamw)
-            self.scaler.update()
-        else:
-            self.adamw.found_inf = bad  # type: ignore[attr-defined]
-            self.adamw.step()
+        self.adamw.found_inf = bad  # type: ignore[attr-defined] # not `scaler.step`, which does not look at the loss
+        self.adamw.step()
+        self.scaler.update()
         self.adamw.zero_grad()
         return norm
 
@@ -93,6 +90,10 @@ class Optimizer:
             }
         self.skips = tensors["skips"].to(self.device)
         self.skips_in_row = tensors["skips_in_row"].to(self.device)
+
+    def state_to_come(self) -> list[Tensor]:
+        """As much memory as AdamW takes at its first update; nothing once it has taken it."""
+        return [] if self.adamw.state else [torch.empty_like(p) for p in self.names for _ in ("exp_avg", "exp_avg_sq")]
 
     def scaler_state(self) -> dict[str, Any]:
         """The loss scaler's numbers; empty unless the format is float16."""

@@ -13,7 +13,8 @@ from typing import Literal
 
 import torch
 
-from gptcli.checkpoints.checkpoint import Checkpoint, Progress, newest_checkpoint
+from gptcli.checkpoints.checkpoint import Checkpoint, newest_checkpoint
+from gptcli.checkpoints.model_folder import verify_run_files
 from gptcli.checkpoints.names import TOKENIZER
 from gptcli.checkpoints.run_folder import is_run, next_free, read_run
 from gptcli.config import (
@@ -26,11 +27,13 @@ from gptcli.config import (
     merge,
     nest,
 )
-from gptcli.errors import CorpusError, OutOfMemoryError, StorageError, UsageError
+from gptcli.errors import CorpusError, ModelFolderError, OutOfMemoryError, StorageError, UsageError
 from gptcli.model.gpt import parameter_count
 from gptcli.model.precision import choose_dtype
+from gptcli.storage import is_occupied
 from gptcli.text.dataset import Dataset
 from gptcli.training.batches import Batches
+from gptcli.training.budget import why_finished
 from gptcli.training.machine import free_memory
 from gptcli.training.memory import largest_micro_batch, training_memory
 from gptcli.training.pace import steps_within
@@ -83,9 +86,7 @@ class Plan:
 
 def make_plan(request: Request, dataset: Dataset, path: Path, device: torch.device) -> Plan:
     """Decide. Raises UsageError (another configuration), StorageError (a foreign folder), CorpusError (too short)."""
-    if path.exists() and not is_run(path) and not (path.is_dir() and not any(path.iterdir())):
-        kind = "a folder with other things in it" if path.is_dir() else "a file"
-        raise StorageError(f"'{path}' is {kind}, not a run.", "Choose another place with --out.")
+    refuse_foreign(path)
     if is_run(path) and request.resume == "never":
         path = next_free(path)
     if not is_run(path):
@@ -96,6 +97,21 @@ def make_plan(request: Request, dataset: Dataset, path: Path, device: torch.devi
     return _plan_resume(request, dataset, path, device)
 
 
+def check_request(request: Request, path: Path | None, device: torch.device) -> None:
+    """Refuse what can be refused before any text is read: a foreign folder, unknown keys, impossible values."""
+    if path is not None:
+        refuse_foreign(path)
+    stored = read_run(path).config if path is not None and is_run(path) else None
+    build_config(_preset_name(request, stored, device), request.file, request.flags, vocab_size=1)
+
+
+def refuse_foreign(path: Path) -> None:
+    """Raise StorageError where something other than a run or an empty folder stands."""
+    if is_occupied(path) and not is_run(path):
+        kind = "a folder with other things in it" if path.is_dir() else "a file"
+        raise StorageError(f"'{path}' is {kind}, not a run.", "Choose another place with --out.")
+
+
 def complete_config(
     request: Request, dataset: Dataset, device: torch.device, stored: RunConfig | None
 ) -> tuple[RunConfig, list[str]]:
@@ -103,9 +119,8 @@ def complete_config(
 
     What the user left open is taken from the stored config, else from the data and the machine.
     """
-    name = request.preset or request.explicit.get("preset") or (stored.preset if stored else default_preset(device))
     config = build_config(
-        name,
+        _preset_name(request, stored, device),
         {"train": {"max_steps": None}} if request.states("train.epochs") or request.states("train.max_time") else {},
         _kept(stored, request),
         request.file,
@@ -151,6 +166,7 @@ def epoch_steps(config: RunConfig, dataset: Dataset) -> float:
 
 
 def _plan_resume(request: Request, dataset: Dataset, path: Path, device: torch.device) -> Plan:
+    verify_run_files(path)
     stored = read_run(path)
     config, notes = complete_config(request, dataset, device, stored.config)
     changed = {
@@ -167,12 +183,20 @@ def _plan_resume(request: Request, dataset: Dataset, path: Path, device: torch.d
             f"Give the old values to go on with it, or start '{next_free(path)}' with --resume never.",
         )
     checkpoint, skipped = newest_checkpoint(path)
+    if checkpoint is None and skipped:  # starting from the beginning would put worse weights in the place of the best
+        hint = "Restore one from a copy, or start another run with --resume never; the best weights are untouched."
+        raise ModelFolderError(f"No checkpoint of '{path}' can be used. {' '.join(skipped)}", hint)
     if checkpoint is None:
-        notes = [*skipped, f"'{path}' has no checkpoint yet: training starts from its beginning.", *notes]
+        notes = [f"'{path}' has no checkpoint yet: training starts from its beginning.", *notes]
         return Plan(path, config, None, False, "", notes)
     notes = [*skipped, f"Resuming '{path}' at step {checkpoint.progress.step:,}.", *notes]
     notes += _learning_rate_jump(stored.config, config, checkpoint)
-    return Plan(path, config, checkpoint, False, _why_finished(config, checkpoint.progress), notes)
+    return Plan(path, config, checkpoint, False, why_finished(config, checkpoint.progress), notes)
+
+
+def _preset_name(request: Request, stored: RunConfig | None, device: torch.device) -> str:
+    stated = request.preset or request.explicit.get("preset")
+    return str(stated) if stated else stored.preset if stored else default_preset(device)
 
 
 def _kept(stored: RunConfig | None, request: Request) -> Values:
@@ -183,6 +207,8 @@ def _kept(stored: RunConfig | None, request: Request) -> Values:
     kept = {key: flat[key] for key in (*CHANGEABLE_ON_RESUME, "train.dtype")}
     if request.states("train.epochs"):
         del kept["train.max_steps"]
+    elif request.states("train.max_steps"):
+        del kept["train.epochs"]
     return nest(kept)
 
 
@@ -197,8 +223,10 @@ def _require_a_window(config: RunConfig, dataset: Dataset) -> None:
     if tokens <= context:
         raise CorpusError(
             f"The training text has {tokens:,} tokens, too few for a context of {context:,} and the token after it.",
-            f"Use more text, or --block-size {tokens - 1} at most.",
+            f"Use more text, or --block-size {tokens - 1} at most." if tokens > 1 else "Use more text.",
         )
+    if dataset.val.tokens < 2:  # one to read and one to guess
+        raise CorpusError("The text is too short to hold out some of it.", "Use more text, or --val-fraction 0.5.")
 
 
 def _micro_batch_size(config: RunConfig, device: torch.device) -> int:
@@ -227,18 +255,6 @@ def _max_steps(config: RunConfig, request: Request, dataset: Dataset, device: to
         return train.max_steps
     assert train.max_time, "a budget without steps or epochs has a time"
     return steps_within(train.max_time, config, dataset, device)
-
-
-def _why_finished(config: RunConfig, progress: Progress) -> str:
-    train = config.train
-    if progress.step >= (train.max_steps or 0):
-        return f"it has done its {progress.step:,} steps; --max-steps {2 * progress.step} goes on"
-    if train.patience and progress.evals_since_best >= train.patience:
-        waited = f"{progress.evals_since_best} evaluations brought no better loss"
-        return f"{waited} (patience); --patience {2 * train.patience} goes on"
-    if train.max_time and progress.seconds >= train.max_time:
-        return f"its {train.max_time:,.0f} seconds are used up; --max-time {2 * train.max_time:.0f}s goes on"
-    return ""
 
 
 def _learning_rate_jump(stored: RunConfig, config: RunConfig, checkpoint: Checkpoint) -> list[str]:

@@ -20,16 +20,15 @@ def learning_rate(config: OptimConfig, step: int, max_steps: int) -> float:
     warmup = min(config.warmup_steps, max_steps // 10)
     if step < warmup:
         return config.lr * (step + 1) / (warmup + 1)
-    progress = min(1.0, (step - warmup) / max(1, max_steps - warmup))  # 0 after warm-up, 1 at the end
-    return config.lr * (config.min_lr_fraction + (1 - config.min_lr_fraction) * _remaining(config, progress))
+    first = max(warmup, round((1 - config.decay_fraction) * max_steps)) if config.schedule == "wsd" else warmup
+    progress = max(0.0, (step - first) / max(1, max_steps - first))  # of the fall: 0 at step `first`, 1 at the end
+    return config.lr * (config.min_lr_fraction + (1 - config.min_lr_fraction) * _remaining(config, min(1.0, progress)))
 
 
 def _remaining(config: OptimConfig, progress: float) -> float:
     """The share of the fall from `lr` that is still to come, 1 to 0."""
+    if config.schedule == "constant":
+        return 1.0
     if config.schedule == "cosine":
         return 0.5 * (1 + math.cos(math.pi * progress))
-    if config.schedule == "linear":
-        return 1 - progress
-    if config.schedule == "wsd":
-        return min(1.0, (1 - progress) / config.decay_fraction)
-    return 1.0
+    return 1 - progress

@@ -8,36 +8,41 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from gptcli.config import RunConfig, flatten, to_toml
+from gptcli.storage import disk_errors
 from gptcli.training.events import Event, Finished, SampleDrawn
 from gptcli.training.metrics import scalars
 
 
 class TensorBoardLog:
-    """Writes events as scalars and text."""
+    """Writes events as scalars and text. A step has each at most once, however often a run is stopped and goes on."""
 
     def __init__(self, run: Path, config: RunConfig, step: int) -> None:
-        """Go on at `step`: points after it, of a session that was cut off, are taken out of the curves."""
-        self._config = config
-        self._writer = SummaryWriter(str(run), purge_step=step + 1 if step else None)
-        self._writer.add_text("config", f"```toml\n{to_toml(config)}\n```", step)
+        """Go on after `step`: points beyond it, of a session that was cut off, are taken out of the curves."""
+        self._run, self._config, self._start = run, config, step
+        with disk_errors(run):
+            self._writer = SummaryWriter(str(run), purge_step=step + 1)
+            self._writer.add_text("config", f"```toml\n{to_toml(config)}\n```", step + 1)
 
     def write(self, event: Event) -> None:
         """Add the event's figures, its text, or at the end the hyperparameters with the result."""
-        if isinstance(event, SampleDrawn):
-            self._writer.add_text("sample", f"```text\n{event.text}\n```", event.step)
-        elif isinstance(event, Finished) and event.best_val_loss is not None:
-            self._write_hparams(event.best_val_loss)
-        else:
-            for name, value in scalars(event).items():
-                self._writer.add_scalar(name, value, event.step)  # type: ignore[union-attr]
+        with disk_errors(self._run):
+            if isinstance(event, SampleDrawn):
+                self._writer.add_text("sample", f"```text\n{event.text}\n```", event.step)
+            elif isinstance(event, Finished):
+                if event.best_val_loss is not None and event.step > self._start:
+                    self._write_hparams(event.best_val_loss, event.step)
+            else:
+                for name, value in scalars(event).items():
+                    self._writer.add_scalar(name, value, event.step)  # type: ignore[union-attr]
 
     def close(self) -> None:
-        self._writer.close()
+        with disk_errors(self._run):
+            self._writer.close()
 
-    def _write_hparams(self, best_val_loss: float) -> None:
+    def _write_hparams(self, best_val_loss: float, step: int) -> None:
         """`SummaryWriter.add_hparams` would open a second folder; this keeps the run one folder."""
         settings = flatten(self._config.model_dump(mode="json", exclude_none=True))
         plain = {key: value for key, value in settings.items() if isinstance(value, bool | int | float | str)}
         for summary in hparams(plain, {"hparam/best_val_loss": best_val_loss}):  # type: ignore[no-untyped-call]
-            self._writer._get_file_writer().add_summary(summary)  # type: ignore[no-untyped-call]
-        self._writer.add_scalar("hparam/best_val_loss", best_val_loss)
+            self._writer._get_file_writer().add_summary(summary, step)  # type: ignore[no-untyped-call]
+        self._writer.add_scalar("hparam/best_val_loss", best_val_loss, step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Iterator
 
 import torch
@@ -15,6 +16,7 @@ from gptcli.interop.huggingface import tensors_from_hf, tensors_to_hf
 from gptcli.model.gpt import GPT
 from gptcli.text.dataset import Dataset
 from gptcli.training.batches import Batches
+from gptcli.training.budget import budget_end, closing_event
 from gptcli.training.compilation import compile_hidden
 from gptcli.training.evaluation import bits_per_byte, evaluate
 from gptcli.training.events import (
@@ -32,6 +34,9 @@ from gptcli.training.optimizer import Optimizer
 from gptcli.training.random_states import random_states, restore_random_states
 from gptcli.training.samples import draw_sample
 from gptcli.training.schedule import learning_rate
+
+SMALLER = "Use a smaller model or context."
+"""What helps where no micro-batch is small enough."""
 
 
 class Trainer:
@@ -75,6 +80,7 @@ class Trainer:
         self.hidden: Hidden = self.model.hidden
         self.progress = Progress()
         self.saved_step = 0
+        self._start_clock()
         if checkpoint is not None:
             self.restore(checkpoint)
 
@@ -85,6 +91,7 @@ class Trainer:
         OutOfMemoryError with the micro-batch size that fits.
         """
         self._start_clock()
+        self.seconds_at_step = self.seconds
         yield from self.compile()
         while not (reason := self.stop_reason()):
             self.training_step()
@@ -96,25 +103,21 @@ class Trainer:
                 yield self.sample()
             if self.due(self.config.save_every):
                 yield self.save_checkpoint()
-        if reason == "max_time" and self.saved_step != self.progress.step:
-            yield self.evaluate()
         if self.saved_step != self.progress.step:
             yield self.save_checkpoint()
         yield self.finished(reason)
 
     def due(self, every: int) -> bool:
         """Whether something with this rhythm (0: never) happens now; at the last step everything else does."""
-        return every > 0 and (self.progress.step % every == 0 or self.progress.step == self.max_steps)
+        return every > 0 and (self.progress.step % every == 0 or self.budget_end() is not None)
 
     def stop_reason(self) -> StopReason | None:
         """Why training ends now, if it does."""
-        if self.progress.step >= self.max_steps:
-            return "max_steps"
-        if self.config.patience and self.progress.evals_since_best >= self.config.patience:
-            return "patience"
-        if self.config.max_time and self.seconds >= self.config.max_time:
-            return "max_time"
-        return "interrupted" if self.stop_signal() else None
+        return self.budget_end() or ("interrupted" if self.stop_signal() else None)
+
+    def budget_end(self) -> StopReason | None:
+        """Which budget has run out. The clock is read once a step, so that all of a step agrees on being the last."""
+        return budget_end(self.config, self.progress, self.seconds_at_step)
 
     def training_step(self) -> None:
         """One update of the weights. Does not wait for the device."""
@@ -124,11 +127,16 @@ class Trainer:
                 self.model, self.hidden, ids, self.micro_batch_size, self.dtype, self.optimizer.backward
             )
         except torch.OutOfMemoryError as error:
+            traceback.clear_frames(error.__traceback__)  # they hold what the pass had kept so far
             raise self._out_of_memory(ids) from error
         self.lr = learning_rate(self.run.config.optim, self.progress.step, self.max_steps)
-        self.grad_norm = self.optimizer.step(self.lr, self.loss)
+        try:
+            self.grad_norm = self.optimizer.step(self.lr, self.loss)
+        except torch.OutOfMemoryError as error:
+            raise OutOfMemoryError(f"The {self._device_name} has no room for AdamW's state.", SMALLER) from error
         self.progress.step += 1
         self.progress.tokens += ids[:, 1:].numel()
+        self.seconds_at_step = self.seconds
 
     def step_metrics(self) -> StepMetrics:
         """The figures of the last update. Waits for the device."""
@@ -219,17 +227,8 @@ class Trainer:
 
     def finished(self, reason: StopReason) -> Finished:
         """The closing event."""
-        progress = self.progress
-        return Finished(
-            step=progress.step,
-            tokens=progress.tokens,
-            seconds=self.seconds,
-            stopped=reason,
-            signum=self.stop_signal() if reason == "interrupted" else 0,
-            val_loss=progress.val_loss,
-            best_val_loss=progress.best_val_loss,
-            best_step=progress.best_step,
-        )
+        signum = self.stop_signal() if reason == "interrupted" else 0
+        return closing_event(self.progress, reason, seconds=self.seconds, signum=signum)
 
     def check_finite(self) -> None:
         """Raise NonFiniteError if the loss or a gradient was bad. Waits for the device."""
@@ -259,17 +258,22 @@ class Trainer:
         size = self.micro_batch_size // 2
         while size and not self._fits(ids[:size]):
             size //= 2
-        hint = (
-            f"--micro-batch-size {size} fits, and gives the same result." if size else "Use a smaller model or context."
-        )
-        message = f"The {self.device.type.upper()} ran out of memory with {self.micro_batch_size} sequences at once."
+        hint = f"--micro-batch-size {size} fits, and gives the same result." if size else SMALLER
+        message = f"The {self._device_name} ran out of memory with {self.micro_batch_size} sequences at once."
         return OutOfMemoryError(message, hint)
 
     def _fits(self, ids: Tensor) -> bool:
+        """Whether a gradient of `ids` can be had beside what AdamW will keep."""
         try:
+            kept = self.optimizer.state_to_come()
             accumulate_gradients(self.model, self.model.hidden, ids, len(ids), self.dtype, self.optimizer.backward)
         except torch.OutOfMemoryError:
             return False
         finally:
+            kept = []  # noqa: F841 - let go of, together with the gradients
             self.model.zero_grad()
         return True
+
+    @property
+    def _device_name(self) -> str:
+        return {"cpu": "CPU", "cuda": "GPU", "mps": "Apple GPU"}[self.device.type]

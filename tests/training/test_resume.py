@@ -1,0 +1,110 @@
+"""Twenty updates are ten, a stop, and ten more: to the last bit, whatever the rhythms are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from gptcli.text.dataset import Dataset
+from gptcli.training import trainer
+from gptcli.training.trainer import Trainer
+from tests.training.small_runs import assert_same_end, lines, run, series, without_times
+
+
+def check_resume(dataset: Dataset, folder: Path, stop_after: int = 10) -> None:
+    run(dataset, folder / "whole")
+    run(dataset, folder / "parts", stop_after=stop_after)
+    torch.manual_seed(5)  # what another process would have there
+    run(dataset, folder / "parts")
+    assert_same_end(folder / "whole", folder / "parts")
+    assert [without_times(line) for line in lines(folder / "parts")] == [
+        without_times(line) for line in lines(folder / "whole")
+    ]
+    assert (folder / "parts/model.safetensors").read_bytes() == (folder / "whole/model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("stop_after", [10, 13])
+def test_ten_and_ten_are_twenty(dataset: Dataset, tmp_path: Path, stop_after: int) -> None:
+    check_resume(dataset, tmp_path, stop_after)
+
+
+def test_control_without_the_random_state(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer, "restore_random_states", lambda states, device: None)
+    with pytest.raises(AssertionError):
+        check_resume(dataset, tmp_path)
+
+
+def test_control_without_the_optimizer(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer.Optimizer, "load_tensors", lambda self, tensors: None)
+    with pytest.raises(AssertionError):
+        check_resume(dataset, tmp_path)
+
+
+RHYTHMS = [
+    {"train.eval_every": 3, "train.save_every": 7, "train.log_every": 2, "train.sample_every": 4},
+    {"train.eval_every": 20, "train.save_every": 1, "train.log_every": 20, "train.sample_every": 0},
+    {"train.eval_every": 1, "train.save_every": 20, "train.log_every": 7, "train.sample_every": 9},
+]
+COUNTERS = ("val_loss", "best_val_loss", "best_step", "evals_since_best")
+
+
+def check_rhythms(dataset: Dataset, folder: Path) -> None:
+    """Evaluating, logging, saving and sampling leave no trace in what is trained, and change with every session."""
+    run(dataset, folder / "whole")
+    for number, rhythm in enumerate(RHYTHMS):
+        path = folder / str(number)
+        run(dataset, path, RHYTHMS[number - 1] | {"train.patience": 100}, stop_after=5 + number)
+        run(dataset, path, rhythm)
+        assert_same_end(folder / "whole", path, leaving_out=COUNTERS)
+        whole = series(folder / "whole", "train/loss")
+        assert {step: whole[step] for step in series(path, "train/loss")} == series(path, "train/loss")
+        assert series(path, "val/loss")[20] == series(folder / "whole", "val/loss")[20]
+
+
+def test_rhythms_leave_no_trace(dataset: Dataset, tmp_path: Path) -> None:
+    check_rhythms(dataset, tmp_path)
+
+
+def test_control_an_evaluation_that_draws_a_number(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = trainer.evaluate
+
+    def drawing(*arguments: object, **options: object) -> float:
+        torch.rand(())
+        return plain(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(trainer, "evaluate", drawing)
+    with pytest.raises(AssertionError):
+        check_rhythms(dataset, tmp_path)
+
+
+def test_the_number_of_threads_is_stored_and_restored(dataset: Dataset, tmp_path: Path) -> None:
+    torch.set_num_threads(2)
+    run(dataset, tmp_path / "run", stop_after=3)
+    torch.set_num_threads(1)
+    run(dataset, tmp_path / "run", stop_after=3)
+    assert torch.get_num_threads() == 2
+
+
+def test_a_killed_run_goes_on_from_its_last_checkpoint(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(dataset, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        plain = Trainer.training_step
+
+        def step_or_die(self: Trainer) -> None:
+            if self.progress.step == 14:
+                raise KeyboardInterrupt
+            plain(self)
+
+        patch.setattr(Trainer, "training_step", step_or_die)
+        with pytest.raises(KeyboardInterrupt):
+            run(dataset, tmp_path / "killed")
+    assert max(series(tmp_path / "killed", "train/loss")) == 14
+    run(dataset, tmp_path / "killed")
+    assert_same_end(tmp_path / "whole", tmp_path / "killed")
+    assert series(tmp_path / "killed", "train/loss") == series(tmp_path / "whole", "train/loss")
