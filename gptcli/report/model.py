@@ -160,19 +160,19 @@ def activations(config: ModelConfig, batch_size: int, length: int) -> tuple[Stag
     return (
         Stage("ids", (batch_size, length), 1, "token ids"),
         Stage("wte", stream, 1, "token embeddings"),
-        Stage("wpe", (length, C), 1, "position embeddings, added to them"),
+        Stage("wpe", (length, C), 1, "position embeddings, added"),
         Stage("h.*.ln_1", stream, L, "norm before attention"),
         Stage("h.*.attn.c_attn", (batch_size, length, 3 * C), L, "queries, keys and values"),
         Stage("h.*.attn q, k, v", heads, L, "the same by head"),
-        Stage("h.*.attn weights", scores, L, "who attends to whom; fused kernels never store it"),
+        Stage("h.*.attn weights", scores, L, "who sees whom"),
         Stage("h.*.attn heads", heads, L, "weighted values by head"),
-        Stage("h.*.attn.c_proj", stream, L, "attention's output, added to the stream"),
+        Stage("h.*.attn.c_proj", stream, L, "attention's output"),
         Stage("h.*.ln_2", stream, L, "norm before the MLP"),
-        Stage("h.*.mlp.c_fc", (batch_size, length, 4 * C), L, "inside the MLP, before and after GELU"),
-        Stage("h.*.mlp.c_proj", stream, L, "the MLP's output, added to the stream"),
-        Stage("h.*", stream, L, "output of the block"),
+        Stage("h.*.mlp.c_fc", (batch_size, length, 4 * C), L, "inside the MLP, around GELU"),
+        Stage("h.*.mlp.c_proj", stream, L, "the MLP's output"),
+        Stage("h.*", stream, L, "the sum: output of the block"),
         Stage("ln_f", stream, 1, "final norm"),
-        Stage("logits", (batch_size, length, config.vocab_size), 1, "a score for each token of the vocabulary"),
+        Stage("logits", (batch_size, length, config.vocab_size), 1, "a score for each id"),
     )
 
 

@@ -109,7 +109,7 @@ def training_memory(
         activations=activations,
         loss=loss,
         allocator=int(ALLOCATOR_SHARE[device_type] * (activations + loss)),
-        process=_process(device_type, process, needs=("torch._dynamo",)),  # AdamW loads it at its first step: 80 MB
+        process=_process(device_type, process, trains=True),
         kernels=KERNELS[device_type],
     )
 
@@ -127,7 +127,7 @@ def sampling_memory(
         cache=batch_size * config.block_size * cache_bytes_per_token(config, dtype),
         activations=10 * row,  # residual stream, its norm, the MLP before and after GELU
         logits=4 * FLOAT32 * batch_size * config.vocab_size,  # logits, and sorted, cumulated and kept ones
-        process=_process(device_type, process),
+        process=_process(device_type, process, trains=False),
         kernels=KERNELS[device_type],
     )
 
@@ -184,12 +184,12 @@ def _casts(config: ModelConfig, item: int) -> int:
     return item * (config.n_layer * 12 * config.n_embd**2 + config.vocab_size * config.n_embd)
 
 
-def _process(device_type: str, process: int | None, needs: tuple[str, ...] = ()) -> int:
-    """Resident bytes with the modules `needs` loaded, on a CPU; else 0."""
+def _process(device_type: str, process: int | None, *, trains: bool) -> int:
+    """Resident bytes on a CPU, with what AdamW loads at its first step (80 MB) if the process `trains`; else 0."""
     if device_type != "cpu":
         return 0
     if process is not None:
         return process
-    for module in needs:
-        importlib.import_module(module)
+    if trains:
+        importlib.import_module("torch._dynamo")
     return resident_memory()

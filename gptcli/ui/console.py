@@ -88,9 +88,15 @@ def _escaped(char: str) -> str:
     return f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}"
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave a closed pipe to the command line, which knows the exit code; rich would exit with 1."""
+        raise BrokenPipeError
+
+
 def _console(stream: IO[str], no_color: bool) -> Console:
     width = None if stream.isatty() or os.environ.get("COLUMNS") else PIPE_WIDTH
-    return Console(file=stream, width=width, no_color=no_color or None, emoji=False)
+    return _Console(file=stream, width=width, no_color=no_color or None, emoji=False)
 
 
 def _finite(value: Any) -> Any:

@@ -107,7 +107,7 @@ def _memory(report: ModelReport) -> RenderableType:
             [row for row in rows if row[1:] != ("", "")],
             total=("peak", size(memory.training_total), size(memory.sampling_total)),
         ),
-        facts("", [("key-value cache", f"{size(memory.cache_per_token)} a token of each sequence")]),
+        f"Key-value cache: {size(memory.cache_per_token)} for each token of each sequence",
     )
 
 
@@ -260,9 +260,9 @@ def _text(report: TextReport) -> RenderableType:
 
 
 def _presets(report: PresetList) -> RenderableType:
-    names = ("layers", "heads", "width", "context", "ids", "parameters", "batch", "lr")
+    names = ("layers", "heads", "width", "context", "ids", "parameters", "batch")
     rows = [
-        (p.name, p.n_layer, p.n_head, p.n_embd, p.block_size, p.vocab_size, p.parameters, p.batch_size, f"{p.lr:g}")
+        (p.name, p.n_layer, p.n_head, p.n_embd, p.block_size, p.vocab_size, p.parameters, p.batch_size)
         for p in report.presets
     ]
     return table("Presets", [*left("preset"), *right(*names)], rows)

@@ -38,7 +38,7 @@ def table(
     `total` is a last row, set apart. The first column keeps its width; the last left-aligned one gives way where the
     terminal is narrow.
     """
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     flexible = max((place for place, (_, align) in enumerate(columns) if align == "left"), default=0)
     for place, (name, align) in enumerate(columns):
         no_wrap, overflow = place != flexible or place == 0, "ellipsis"
@@ -98,7 +98,7 @@ def share(part: float) -> str:
 
 def operations(count: int) -> str:
     """2_500_000 → "2.5 MFLOP"."""
-    for unit, name in ((1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP")):
+    for unit, name in ((1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP")):
         if count >= unit:
             return f"{count / unit:.3g} {name}"
     return f"{count:,} FLOP"

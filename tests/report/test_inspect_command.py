@@ -89,6 +89,16 @@ def test_presets_where_there_is_no_run(tmp_path: Path) -> None:
     assert "no run" in result.stderr
 
 
+def test_a_closed_pipe_ends_quietly(workplace: Path) -> None:
+    process = CommandLine(workplace).start("inspect", "runs/book")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait() == 141
+    process.stderr.close()
+
+
 def test_list_of_runs(workplace: Path) -> None:
     found = inspected(workplace, "runs")
     assert [(run["name"], run["step"], run["state"]) for run in found["runs"]] == [
