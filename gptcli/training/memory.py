@@ -28,8 +28,8 @@ KERNELS = {"cpu": 28 << 20, "cuda": 32 << 20, "mps": 0}
 
 ALLOCATOR_SHARE = {"cpu": 0.4, "cuda": 0.0, "mps": 0.0}
 """Holes that tensors of many sizes leave between them on the C library's heap, as a share of what comes and goes in a
-step. Measured with glibc between 0.26 (64 sequences of `small`) and 0.6 (16 of them in half precision). CUDA's figure counts tensors
-only, so it has none."""
+step. Measured with glibc between 0.26 (64 sequences of `small`) and 0.6 (16 of them in half precision). CUDA's figure
+counts tensors only, so it has none."""
 
 CUDA_RESERVE = 0.9
 """Share of a GPU's free memory that a plan may use: the caching allocator needs some room to cut its blocks."""
