@@ -195,7 +195,7 @@ PRESETS: dict[str, Values] = {
     "tiny": {
         "model": {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 128},
         "optim": {"lr": 4e-3, "schedule": "linear"},
-        "train": {"batch_size": 16, "max_steps": 2500, "patience": 10},
+        "train": {"batch_size": 16, "max_steps": 2000, "patience": 10},
     },
     "mini": {
         "model": {"n_layer": 6, "n_head": 6, "n_embd": 192, "block_size": 256, "dropout": 0.1},

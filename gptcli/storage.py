@@ -222,13 +222,29 @@ def remove_directory(path: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete what a killed process left half-written in `folder`. Call it with the folder's lock held."""
+    """Delete what killed processes left half-written in `folder`; what a living process is writing stays."""
     with disk_errors(folder):
         for path in folder.glob(f".*{TEMPORARY_SUFFIX}"):
+            if _writer_lives(path):
+                continue
             if path.is_dir() and not path.is_symlink():
                 _remove_tree(path)
             else:
                 path.unlink()
+
+
+def _writer_lives(temporary: Path) -> bool:
+    """Whether the process whose number stands in a temporary name is another one that still runs."""
+    digits = temporary.name.removesuffix(TEMPORARY_SUFFIX).rpartition("-")[2]
+    if not digits.isdecimal() or int(digits) == os.getpid():
+        return False
+    try:
+        os.kill(int(digits), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # somebody else's process
+        return True
+    return True
 
 
 def to_json(value: Any) -> bytes:

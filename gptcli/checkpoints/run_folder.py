@@ -97,7 +97,7 @@ def write_card(run: StoredRun, dataset: Dataset, progress: Progress) -> None:
 
 
 def newest_run(root: Path) -> Path | None:
-    """The run below `root` whose weights, or failing that whose config, were written last."""
+    """The run below `root` whose weights were written last; only where none has weights yet, the newest of those."""
     runs = [path for path in root.iterdir() if is_run(path) and not path.name.startswith(".")] if root.is_dir() else []
     return max(runs, key=_last_written, default=None)
 
@@ -110,9 +110,10 @@ def next_free(path: Path) -> Path:
     return candidate
 
 
-def _last_written(run: Path) -> float:
+def _last_written(run: Path) -> tuple[bool, float]:
+    """What `newest_run` compares: a run with weights comes before any without."""
     weights = run / names.MODEL
-    return (weights if weights.exists() else run / names.RUN_CONFIG).stat().st_mtime
+    return weights.exists(), (weights if weights.exists() else run / names.RUN_CONFIG).stat().st_mtime
 
 
 def _update_manifest(run: StoredRun, leaving_out: str = "") -> None:

@@ -15,7 +15,7 @@ AMX_PAYS_FROM_WIDTH = 256
 
 @dataclass(frozen=True)
 class NumberFormat:
-    """The format of the matrix products, and why it was chosen."""
+    """The format of the matrix products, and why it was chosen, in words: "because …"."""
 
     dtype: torch.dtype
     reason: str
@@ -55,18 +55,18 @@ def choose_dtype(requested: DtypeName | None, device: torch.device, n_embd: int)
     if requested is not None:
         if requested == "bfloat16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(False):
             raise DeviceError("This GPU has no bfloat16 units.", "Use --dtype float16.")
-        return NumberFormat(getattr(torch, requested), "asked for")
+        return NumberFormat(getattr(torch, requested), "as asked")
     if device.type == "cuda":
         if torch.cuda.is_bf16_supported(False):
-            return NumberFormat(torch.bfloat16, "this GPU has bfloat16 units")
-        return NumberFormat(torch.float16, "this GPU has no bfloat16 units")
+            return NumberFormat(torch.bfloat16, "because this GPU has bfloat16 units")
+        return NumberFormat(torch.float16, "because this GPU has no bfloat16 units")
     if device.type == "mps":
-        return NumberFormat(torch.float32, "mixed precision is untested on Apple GPUs")
+        return NumberFormat(torch.float32, "because mixed precision is untested on Apple GPUs")
     if not has_amx():
-        return NumberFormat(torch.float32, "this CPU has no matrix units for bfloat16")
+        return NumberFormat(torch.float32, "because this CPU has no matrix units for bfloat16")
     if n_embd < AMX_PAYS_FROM_WIDTH:
-        return NumberFormat(torch.float32, "the model is too narrow for this CPU's bfloat16 units to pay")
-    return NumberFormat(torch.bfloat16, "this CPU has bfloat16 matrix units (AMX)")
+        return NumberFormat(torch.float32, "because the model is too narrow for this CPU's bfloat16 units to pay")
+    return NumberFormat(torch.bfloat16, "because this CPU has bfloat16 matrix units (AMX)")
 
 
 def has_amx() -> bool:

@@ -31,6 +31,10 @@ ALLOCATOR_SHARE = {"cpu": 0.4, "cuda": 0.0, "mps": 0.0}
 step. Measured with glibc between 0.26 (64 sequences of `small`) and 0.6 (16 of them in half precision). CUDA's figure
 counts tensors only, so it has none."""
 
+HEAP_BLOCK = 32 << 20
+"""Bytes above which glibc maps and unmaps a block at every use, which made updates of `small` with 64 sequences at once
+slower than with 8, for five times the memory (docs/log.md). The inside of the MLP is the largest activation."""
+
 CUDA_RESERVE = 0.9
 """Share of a GPU's free memory that a plan may use: the caching allocator needs some room to cut its blocks."""
 
@@ -135,9 +139,15 @@ def sampling_memory(
 def largest_micro_batch(
     config: ModelConfig, batch_size: int, free_bytes: int, dtype: torch.dtype, device_type: str
 ) -> int | None:
-    """The largest divisor of `batch_size` that trains within `free_bytes` more memory; None if even 1 does not."""
+    """The largest divisor of `batch_size` that trains within `free_bytes` more memory; None if even 1 does not.
+
+    On a CPU more at once than keeps an activation below `HEAP_BLOCK` gains nothing, and is not taken.
+    """
     usable = free_bytes * (CUDA_RESERVE if device_type == "cuda" else 1.0)
-    for size in range(batch_size, 0, -1):
+    most = (
+        max(1, HEAP_BLOCK // (4 * FLOAT32 * config.n_embd * config.block_size)) if device_type == "cpu" else batch_size
+    )
+    for size in range(min(batch_size, most), 0, -1):
         if batch_size % size == 0 and training_memory(config, size, dtype, device_type, 0).needed <= usable:
             return size
     return None

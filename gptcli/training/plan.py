@@ -137,7 +137,7 @@ def complete_config(
     notes = [
         f"Model: {_shape(config)}" + (f", the default on {_a_device(device)}." if chose_preset else "."),
         f"Budget: {_budget(config, dataset)}.",
-        f"Numbers: {number_format.name}, because {number_format.reason}.",
+        f"Numbers: {number_format.name}, {'as the run began' if stored else number_format.reason}.",
         f"Memory: about {planned_memory(config, device) / 1e9:.2f} GB; {free_memory(device) / 1e9:.1f} GB are free.",
     ]
     return config, notes

@@ -284,7 +284,7 @@ def _machine(report: MachineReport) -> list[RenderableType]:
                 ("name", device.name),
                 ("memory", f"{size(device.memory)}, {size(device.free)} free"),
                 ("trains in", ", ".join(device.dtypes)),
-                ("--dtype auto", f"{device.dtype}: {device.dtype_reason}"),
+                ("--dtype auto", f"{device.dtype}, {device.dtype_reason}"),
             ],
         )
         for device in report.devices
