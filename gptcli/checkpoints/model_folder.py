@@ -108,7 +108,7 @@ def verify_run_files(folder: Path) -> None:
     The weights verify themselves when they are read.
     """
     manifest = read_json(folder / MANIFEST, missing_ok=True)
-    if manifest and (problem := damage(folder, manifest, leaving_out=names.MODEL)):
+    if "files" in manifest and (problem := damage(folder, manifest, leaving_out=names.MODEL)):
         raise ModelFolderError(f"The run folder is damaged: {problem}.", "Restore the file from a copy.")
 
 
@@ -124,7 +124,8 @@ def damage(folder: Path, manifest: dict[str, Any], *, leaving_out: str = "") -> 
     """What is wrong with a folder against its manifest, in words; "" if nothing is."""
     try:
         files = TypeAdapter(dict[str, _File]).validate_python(manifest.get("files"))
-        return mismatch(folder, {name: asdict(entry) for name, entry in files.items() if name != leaving_out})
+        checked = {name: asdict(entry) for name, entry in files.items() if name != leaving_out}
+        return mismatch(folder, checked) if checked else f"'{folder / MANIFEST}' lists no files"
     except ValidationError:
         return f"'{folder / MANIFEST}' has no list of files"
     except OSError as error:

@@ -1,0 +1,95 @@
+"""Safetensors files: what is written here is what the library reads, and every flipped bit is noticed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from gptcli.checkpoints import tensors
+from gptcli.checkpoints.tensors import DIGEST, digest, read_metadata, read_tensors, tensor_file
+from gptcli.errors import ModelFolderError
+
+EVERY_KIND = {
+    "f32": torch.randn(3, 5),
+    "f64": torch.randn(2, dtype=torch.float64),
+    "bf16": torch.randn(4, 3).bfloat16(),
+    "f16": torch.randn(7).half(),
+    "i64": torch.arange(5),
+    "i32": torch.arange(3, dtype=torch.int32),
+    "u8": torch.arange(11, dtype=torch.uint8),
+    "bool": torch.tensor([True, False, True]),
+    "scalar": torch.tensor(2.5),
+    "empty": torch.zeros(0, 4),
+    "transposed": torch.randn(4, 6).t(),
+    "ünïcödé": torch.ones(1),
+}
+
+
+def write(path: Path, content: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> Path:
+    path.write_bytes(b"".join(bytes(piece) for piece in tensor_file(content, metadata or {})))
+    return path
+
+
+def test_the_library_reads_what_is_written(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.safetensors", EVERY_KIND, {"step": "7"})
+    for read in (load_file(path), read_tensors(path)[0]):
+        assert read.keys() == EVERY_KIND.keys()
+        for name, tensor in EVERY_KIND.items():
+            assert read[name].dtype == tensor.dtype
+            assert torch.equal(read[name], tensor)
+    assert read_metadata(path) == {"format": "pt", "step": "7", DIGEST: digest(EVERY_KIND)}
+
+
+def check_every_bit(path: Path) -> None:
+    """Each flipped bit of the data is noticed when the file is read."""
+    content = {"a": torch.randn(3), "b": torch.tensor([True, False])}
+    whole = write(path, content).read_bytes()
+    first = 8 + int.from_bytes(whole[:8], "little")
+    for place in range(first, len(whole)):
+        for bit in (0, 3, 7):
+            altered = bytearray(whole)
+            altered[place] ^= 1 << bit
+            path.write_bytes(altered)
+            with pytest.raises(ModelFolderError):
+                read_tensors(path)
+
+
+def test_a_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    check_every_bit(tmp_path / "a.safetensors")
+
+
+def test_control_a_digest_without_the_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensors, "digest", lambda content: "same")
+    with pytest.raises(pytest.fail.Exception):
+        check_every_bit(tmp_path / "a.safetensors")
+
+
+def test_names_formats_and_shapes_count() -> None:
+    one = digest({"a": torch.zeros(6)})
+    assert one == digest({"a": torch.zeros(6)})
+    for other in ({"b": torch.zeros(6)}, {"a": torch.zeros(2, 3)}, {"a": torch.zeros(6, dtype=torch.int32)}):
+        assert digest(other) != one
+
+
+@pytest.mark.parametrize("length", [0, 4, 50, -1])
+def test_a_truncated_file(tmp_path: Path, length: int) -> None:
+    path = write(tmp_path / "a.safetensors", EVERY_KIND)
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(ModelFolderError, match=r"a\.safetensors"):
+        read_tensors(path)
+    assert read_metadata(path) == {}
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ModelFolderError, match="missing"):
+        read_tensors(tmp_path / "a.safetensors")
+
+
+def test_files_of_others_have_no_digest(tmp_path: Path) -> None:
+    save_file({"a": torch.ones(2)}, tmp_path / "a.safetensors")
+    read, metadata = read_tensors(tmp_path / "a.safetensors")
+    assert torch.equal(read["a"], torch.ones(2))
+    assert metadata == {}

@@ -1,0 +1,211 @@
+"""One frozen tree, four layers, and every problem told at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from gptcli.config import (
+    CHANGEABLE_ON_RESUME,
+    PRESETS,
+    RunConfig,
+    build_config,
+    differences,
+    field_names,
+    flatten,
+    load_config_file,
+    merge,
+    nest,
+    parse_duration,
+    parse_setting,
+    preset,
+    to_toml,
+)
+from gptcli.errors import ConfigError
+
+
+def config(*layers: dict[str, Any], name: str = "nano") -> RunConfig:
+    return build_config(name, *(nest(layer) for layer in layers), vocab_size=65)
+
+
+def problem(layer: dict[str, Any], name: str = "nano") -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        config(layer, name=name)
+    assert caught.value.exit_code == 2
+    return caught.value
+
+
+def test_precedence() -> None:
+    """Defaults < preset < file < flags."""
+    assert config().train.log_every == 10, "a default"
+    assert config().optim.lr == PRESETS["nano"]["optim"]["lr"]
+    assert config().train.batch_size == 16
+    file = {"optim.lr": 0.5, "train.log_every": 3, "train.seed": 5}
+    assert config(file).optim.lr == 0.5
+    both = config(file, {"optim.lr": 0.25})
+    assert (both.optim.lr, both.train.log_every, both.train.seed) == (0.25, 3, 5)
+    assert both.model == config().model
+
+
+def test_the_config_is_frozen() -> None:
+    with pytest.raises(ValidationError):
+        config().train.seed = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_toml_round_trip(tmp_path: Path, name: str) -> None:
+    made = config(
+        {"data.include": ["*.py", 'a"b'], "optim.lr": 1e-7, "train.max_time": "90m", "train.seed": 2**63 - 1}, name=name
+    )
+    (tmp_path / "gptcli.toml").write_text(to_toml(made), encoding="utf-8")
+    again = load_config_file(tmp_path / "gptcli.toml")
+    assert build_config(again["preset"], again, vocab_size=65) == made
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("optim.lr", 0, "greater than 0"),
+        ("optim.lr", -1e-3, "greater than 0"),
+        ("optim.lr", float("nan"), "finite"),
+        ("optim.lr", float("inf"), "finite"),
+        ("optim.lr", "fast", "number"),
+        ("optim.beta2", 1.0, "less than 1"),
+        ("optim.grad_clip", float("nan"), "finite"),
+        ("optim.schedule", "cosin", "cosine"),
+        ("model.dropout", 1.0, "less than 1"),
+        ("model.dropout", -0.1, "greater than or equal to 0"),
+        ("model.dropout", float("nan"), "finite"),
+        ("model.n_layer", 0, "greater than or equal to 1"),
+        ("model.n_embd", 50, "n_embd (50) must be a multiple of n_head (3)"),
+        ("model.block_size", 2.5, "integer"),
+        ("train.batch_size", 0, "greater than or equal to 1"),
+        ("train.max_steps", 0, "greater than or equal to 1"),
+        ("train.epochs", 0, "greater than 0"),
+        ("train.max_time", "5 weeks", "90s, 30m or 1.5h"),
+        ("train.max_time", "-5m", "greater than 0"),
+        ("train.max_time", "nan", "finite"),
+        ("train.seed", -1, "greater than or equal to 0"),
+        ("train.keep_checkpoints", 1, "greater than or equal to 2"),
+        ("train.dtype", "float8", "float32"),
+        ("train.compile", "maybe", "auto"),
+        ("data.val_fraction", 1.0, "less than 1"),
+        ("tokenizer.vocab_size", 256, "greater than or equal to 257"),
+    ],
+)
+def test_impossible_values(key: str, value: object, words: str) -> None:
+    message = problem({key: value}).message
+    assert key.split(".")[0] in message
+    assert words in message
+    assert "\n" not in message
+
+
+def test_all_problems_at_once() -> None:
+    error = problem({"optim.lr": 0, "model.dropout": 2, "train.batchsize": 5, "tokenizer.vocab_size": 3})
+    for part in ("optim.lr = 0", "model.dropout = 2", "no key 'train.batchsize'", "tokenizer.vocab_size = 3"):
+        assert part in error.message
+    assert error.hint == "Did you mean 'train.batch_size'?"
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [("optim.learning_rate", None), ("optim.warmup", "optim.warmup_steps"), ("model.n_layers", "model.n_layer")],
+)
+def test_unknown_keys(key: str, nearest: str | None) -> None:
+    error = problem({key: 1})
+    assert f"no key '{key}'" in error.message
+    if nearest:
+        assert error.hint == f"Did you mean '{nearest}'?"
+
+
+def test_a_section_that_is_none() -> None:
+    assert "optim" in problem({"optim": 3}).message
+
+
+@pytest.mark.parametrize(("name", "nearest"), [("smal", "small"), ("gpt-2", "gpt2"), ("tinny", "tiny")])
+def test_unknown_presets(name: str, nearest: str) -> None:
+    with pytest.raises(ConfigError, match=f"no preset called '{name}'") as caught:
+        preset(name)
+    assert caught.value.hint == f"Did you mean '{nearest}'?"
+
+
+def test_a_preset_like_no_other() -> None:
+    with pytest.raises(ConfigError) as caught:
+        preset("xyzzy")
+    assert caught.value.hint.startswith("Choose one of: nano, tiny, ")
+
+
+def test_gpt2_has_two_names() -> None:
+    assert config(name="gpt2-small") == config(name="gpt2")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("30m", 1800), ("1.5h", 5400), ("2d", 172_800), (" 2H ", 7200), (7, 7)],
+)
+def test_durations(text: object, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("setting", "values"),
+    [
+        ("optim.lr=0.001", {"optim": {"lr": 0.001}}),
+        ("optim.lr=1e-3", {"optim": {"lr": 0.001}}),
+        ("train.deterministic=true", {"train": {"deterministic": True}}),
+        ("train.max_time=30m", {"train": {"max_time": "30m"}}),
+        ('data.include=["*.py", "*.md"]', {"data": {"include": ["*.py", "*.md"]}}),
+        ("tokenizer.kind=a=b", {"tokenizer": {"kind": "a=b"}}),
+        (" optim.lr = 1", {"optim": {"lr": 1}}),
+    ],
+)
+def test_settings(setting: str, values: dict[str, Any]) -> None:
+    assert parse_setting(setting) == values
+
+
+@pytest.mark.parametrize("setting", ["optim.lr", "lr=1", "=1", "preset=nano"])
+def test_what_is_no_setting(setting: str) -> None:
+    with pytest.raises(ConfigError, match="is not a setting"):
+        parse_setting(setting)
+
+
+def test_config_files(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    with pytest.raises(ConfigError, match="There is no config file"):
+        load_config_file(path)
+    path.write_text("optim = {lr = fast}")
+    with pytest.raises(ConfigError, match="not valid TOML") as caught:
+        load_config_file(path)
+    assert "quotes" in caught.value.hint
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config_file(path)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config_file(tmp_path)
+
+
+def test_merge_takes_the_later_layer_key_by_key() -> None:
+    assert merge({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 9}}, {"d": {"e": 4}}) == {
+        "a": {"b": 9, "c": 2},
+        "d": {"e": 4},
+    }
+
+
+def test_nest_and_flatten() -> None:
+    assert nest({"a.b": 1, "a.c": None, "d": 2}) == {"a": {"b": 1}, "d": 2}
+    assert flatten({"a": {"b": 1}, "d": 2}) == {"a.b": 1, "d": 2}
+
+
+def test_differences() -> None:
+    assert differences(config(), config()) == {}
+    assert differences(config(), config({"optim.lr": 1.0, "train.epochs": 2})) == {
+        "optim.lr": (config().optim.lr, 1.0),
+        "train.epochs": (None, 2.0),
+    }
+
+
+def test_what_may_change_is_in_the_tree() -> None:
+    assert set(field_names(RunConfig)) >= CHANGEABLE_ON_RESUME

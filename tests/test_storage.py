@@ -1,0 +1,216 @@
+"""What is written appears complete or not at all; one writer at a time; logs only grow."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gptcli import storage
+from gptcli.errors import StorageError
+from gptcli.storage import (
+    AppendLog,
+    FolderLock,
+    fingerprints,
+    mismatch,
+    new_directory,
+    remove_directory,
+    remove_leftovers,
+    to_json,
+    write_file,
+)
+
+
+def fail_with(code: int) -> OSError:
+    return OSError(code, os.strerror(code))
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_a_new_directory_has_its_manifest(tmp_path: Path) -> None:
+    with new_directory(tmp_path / "a/b") as new:
+        new.write("one", b"1")
+        new.write("two", [b"2", memoryview(b"2")])
+        assert not (tmp_path / "a/b").exists(), "nothing is to be seen before all is there"
+    manifest = json.loads((tmp_path / "a/b/manifest.json").read_text())
+    assert manifest["files"].keys() == {"one", "two"}
+    assert mismatch(tmp_path / "a/b", manifest["files"]) == ""
+    assert names(tmp_path / "a") == {"b"}
+
+
+@pytest.mark.parametrize("where", ["rename", "fsync"])
+def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    def refuse(*arguments: object) -> None:
+        raise fail_with(errno.ENOSPC)
+
+    monkeypatch.setattr(storage.os, where, refuse)
+    with pytest.raises(StorageError, match="no space left") as caught, new_directory(tmp_path / "b") as new:
+        new.write("one", b"1")
+    assert "Free some space" in caught.value.hint
+    assert names(tmp_path) == set()
+
+
+def test_a_body_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    def write_half() -> None:
+        with new_directory(tmp_path / "b") as new:
+            new.write("one", b"1")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_half()
+    assert names(tmp_path) == set()
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_stands_there_is_left_alone(tmp_path: Path, kind: str) -> None:
+    place = tmp_path / "b"
+    content = place if kind == "file" else place / "mine"
+    content.parent.mkdir(exist_ok=True)
+    content.write_text("mine")
+    with pytest.raises(StorageError, match="already there"), new_directory(place):
+        pass
+    assert content.read_text() == "mine"
+    assert names(tmp_path) == {"b"}
+
+
+def test_replacing_a_directory(tmp_path: Path) -> None:
+    for content in (b"1", b"2"):
+        with new_directory(tmp_path / "b", replace=True) as new:
+            new.write("one", content)
+    assert (tmp_path / "b/one").read_bytes() == b"2"
+    assert names(tmp_path) == {"b"}
+
+
+def test_a_file_is_old_or_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_file(tmp_path / "a", b"old")
+
+    def refuse(*arguments: object) -> None:
+        raise fail_with(errno.EROFS)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage.os, "replace", refuse)
+        with pytest.raises(StorageError, match="read-only"):
+            write_file(tmp_path / "a", b"new")
+    assert (tmp_path / "a").read_bytes() == b"old"
+    assert names(tmp_path) == {"a"}
+    write_file(tmp_path / "a", [b"n", b"ew"])
+    assert (tmp_path / "a").read_bytes() == b"new"
+
+
+def test_a_mismatch_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    files = fingerprints(tmp_path)
+    assert mismatch(tmp_path, files) == ""
+    (tmp_path / "a").write_bytes(b"abd")
+    assert "altered" in mismatch(tmp_path, files)
+    assert mismatch(tmp_path, files, hashes=False) == ""
+    (tmp_path / "a").write_bytes(b"ab")
+    assert "has 2 bytes instead of 3" in mismatch(tmp_path, files, hashes=False)
+    (tmp_path / "a").unlink()
+    assert "missing" in mismatch(tmp_path, files)
+
+
+def test_a_log_grows_and_is_cut_on_request(tmp_path: Path) -> None:
+    log = AppendLog(tmp_path / "log", 0)
+    log.append("one")
+    kept = log.sync()
+    log.append("two")
+    log.close()
+    assert kept == 4
+    log = AppendLog(tmp_path / "log", kept)
+    log.append("drei")
+    assert log.sync() == 9
+    log.close()
+    assert (tmp_path / "log").read_text() == "one\ndrei\n"
+    AppendLog(tmp_path / "log", 0).close()
+    assert (tmp_path / "log").read_text() == ""
+
+
+@pytest.mark.parametrize(("content", "left"), [("one\ntwo\nthr", "one\ntwo\n"), ("one\n", "one\n"), ("o", "")])
+def test_a_log_that_is_shorter_keeps_whole_lines(tmp_path: Path, content: str, left: str) -> None:
+    (tmp_path / "log").write_text(content)
+    AppendLog(tmp_path / "log", 100).close()
+    assert (tmp_path / "log").read_text() == left
+
+
+def test_a_full_disk_is_told_by_the_log(tmp_path: Path) -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("this system has no /dev/full")
+    (tmp_path / "log").symlink_to("/dev/full")
+    log = AppendLog.__new__(AppendLog)
+    log.path, log._file = tmp_path / "log", open(tmp_path / "log", "ab")  # noqa: SIM115
+    with pytest.raises(StorageError, match="no space left"):
+        log.append("one")
+    with pytest.raises(OSError, match="No space"):
+        log.close()
+
+
+ANOTHER_WRITER = """
+import sys
+from pathlib import Path
+from gptcli.errors import StorageError
+from gptcli.storage import FolderLock
+try:
+    FolderLock(Path(sys.argv[1]))
+except StorageError as error:
+    print(error.message)
+else:
+    print("taken")
+"""
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    def other() -> str:
+        command = [sys.executable, "-c", ANOTHER_WRITER, str(tmp_path / "run")]
+        root = Path(storage.__file__).parent.parent
+        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+
+    with FolderLock(tmp_path / "run"):
+        assert other() == f"Another process is writing to '{tmp_path / 'run'}'."
+        with pytest.raises(StorageError, match="Another process"):
+            FolderLock(tmp_path / "run")
+    assert other() == "taken"
+
+
+def test_a_lock_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise fail_with(errno.ENOLCK)
+
+    monkeypatch.setattr(storage.fcntl, "flock", refuse)
+    with pytest.raises(StorageError, match="no locks available"):
+        FolderLock(tmp_path)
+
+
+def test_leftovers_of_a_killed_process_go_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / ".step-00000005-123.partial").mkdir()
+    (tmp_path / ".step-00000005-123.partial/model").write_text("half")
+    (tmp_path / ".a-123.partial").write_text("half")
+    for kept in (".hidden", "mine.partial", "a"):
+        (tmp_path / kept).write_text("mine")
+    remove_leftovers(tmp_path)
+    assert names(tmp_path) == {".hidden", "mine.partial", "a"}
+    remove_leftovers(tmp_path / "missing")
+
+
+def test_only_real_folders_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "file").write_text("mine")
+    for name in ("link", "file", "missing"):
+        remove_directory(tmp_path / name)
+    assert names(tmp_path) == {"real", "link", "file"}
+    remove_directory(tmp_path / "real")
+    assert names(tmp_path) == {"link", "file"}
+
+
+def test_json_is_readable_and_strict() -> None:
+    assert to_json({"a": "ä"}) == '{\n  "a": "ä"\n}\n'.encode()
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        to_json({"a": float("nan")})

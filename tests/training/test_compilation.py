@@ -1,0 +1,114 @@
+"""torch.compile: where it is used, and what happens where it fails. The compiler itself is not run here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from gptcli.errors import DeviceError
+from gptcli.text.dataset import Dataset
+from gptcli.training import compilation
+from gptcli.training.events import Note
+from tests.training.small_runs import assert_same_end, run
+
+Hidden = Callable[[Tensor], Tensor]
+
+
+def failing(hidden: Hidden, dynamic: bool) -> Hidden:
+    def compiled(ids: Tensor) -> Tensor:
+        hidden(ids).sum().backward()  # a backward pass that fails half-way leaves some gradients
+        raise RuntimeError("no C++ compiler\nand a long story")
+
+    return compiled
+
+
+def notes(dataset: Dataset, path: Path, mode: str) -> list[str]:
+    return [event.text for event in run(dataset, path, {"train.compile": mode}) if isinstance(event, Note)]
+
+
+def test_auto_on_a_cpu_says_why_not(dataset: Dataset, tmp_path: Path) -> None:
+    assert notes(dataset, tmp_path / "run", "auto") == ["Not compiled: on a CPU it saves less time than it takes."]
+    assert notes(dataset, tmp_path / "off", "off") == []
+
+
+@pytest.mark.parametrize(
+    ("device", "steps", "expected"),
+    [("cuda", 10**6, ""), ("cuda", 299, "too short"), ("mps", 10**6, "untested")],
+)
+def test_where_it_pays(monkeypatch: pytest.MonkeyPatch, device: str, steps: int, expected: str) -> None:
+    monkeypatch.setattr(compilation.importlib.util, "find_spec", lambda name: object())
+    reason = compilation._reason_against(torch.device(device), steps)
+    assert expected in reason
+    assert bool(expected) == bool(reason)
+
+
+def test_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compilation.importlib.util, "find_spec", lambda name: None)
+    assert "triton" in compilation._reason_against(torch.device("cuda"), 10**6)
+
+
+def test_on_that_fails_is_an_error(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", failing)
+    with pytest.raises(DeviceError, match=r"torch\.compile failed: no C\+\+ compiler\.$") as caught:
+        run(dataset, tmp_path / "run", {"train.compile": "on"})
+    assert caught.value.hint == "Use --compile off."
+
+
+def check_fallback(dataset: Dataset, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under `auto` the run goes on as it would have without: nothing of the failed try is left behind."""
+    run(dataset, folder / "off", {"train.compile": "off"})
+    monkeypatch.setattr(torch, "compile", failing)
+    monkeypatch.setattr(compilation, "_reason_against", lambda device, max_steps: "")
+    expected = "Not compiled, because torch.compile failed: no C++ compiler."
+    assert notes(dataset, folder / "auto", "auto") == [expected]
+    assert_same_end(folder / "off", folder / "auto")
+
+
+def test_auto_that_fails_goes_on(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_fallback(dataset, tmp_path, monkeypatch)
+
+
+def test_control_gradients_left_behind(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gptcli.model.gpt.GPT.zero_grad", lambda self: None)
+    with pytest.raises(AssertionError):
+        check_fallback(dataset, tmp_path, monkeypatch)
+
+
+def test_an_error_without_words(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wordless(hidden: Hidden, dynamic: bool) -> Hidden:
+        def compiled(ids: Tensor) -> Tensor:
+            raise RuntimeError
+
+        return compiled
+
+    monkeypatch.setattr(torch, "compile", wordless)
+    with pytest.raises(DeviceError, match=r"torch\.compile failed: RuntimeError"):
+        run(dataset, tmp_path / "run", {"train.compile": "on"})
+
+
+@pytest.mark.parametrize("mode", ["on", "auto"])
+def test_compiled_states_are_used_and_leave_no_trace(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    calls = []
+
+    def working(hidden: Hidden, dynamic: bool) -> Hidden:
+        assert not dynamic
+
+        def compiled(ids: Tensor) -> Tensor:
+            calls.append(ids.shape)
+            return hidden(ids)
+
+        return compiled
+
+    run(dataset, tmp_path / "off", {"train.compile": "off"})
+    monkeypatch.setattr(torch, "compile", working)
+    monkeypatch.setattr(compilation, "_reason_against", lambda device, max_steps: "")
+    told = notes(dataset, tmp_path / mode, mode)
+    assert told == (["Compiled with torch.compile."] if mode == "auto" else [])
+    assert len(calls) > 20
+    assert_same_end(tmp_path / "off", tmp_path / mode)

@@ -1,0 +1,95 @@
+"""Out of memory in the middle of a training: the error names what fits, and that does fit."""
+
+from __future__ import annotations
+
+import gc
+import re
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from gptcli.errors import OutOfMemoryError
+from gptcli.model.gpt import GPT
+from gptcli.text.dataset import Dataset
+from gptcli.training.optimizer import Optimizer
+from tests.training.small_runs import run, series
+
+
+def allow(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Let the model run out of memory with more than `most` sequences while it trains."""
+    plain = GPT.hidden
+
+    def hidden(self: GPT, ids: Tensor) -> Tensor:
+        if self.training and len(ids) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return plain(self, ids)
+
+    monkeypatch.setattr(GPT, "hidden", hidden)
+
+
+@pytest.mark.parametrize(("most", "named"), [(3, 2), (2, 2), (1, 1)])
+def test_the_size_that_fits_is_named(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, named: int
+) -> None:
+    run(dataset, tmp_path / "whole", {"model.dropout": 0.0})
+    allow(monkeypatch, most)
+    with pytest.raises(OutOfMemoryError, match="ran out of memory with 4 sequences at once") as caught:
+        run(dataset, tmp_path / "run", {"model.dropout": 0.0})
+    assert caught.value.exit_code == 1
+    assert caught.value.hint == f"--micro-batch-size {named} fits, and gives the same result."
+    size = int(re.search(r"\d+", caught.value.hint)[0])  # type: ignore[index]
+    run(dataset, tmp_path / "run", {"model.dropout": 0.0, "train.micro_batch_size": size})
+    assert series(tmp_path / "run", "train/loss") == pytest.approx(series(tmp_path / "whole", "train/loss"), abs=1e-4)
+
+
+def test_nothing_fits(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    allow(monkeypatch, 0)
+    with pytest.raises(OutOfMemoryError) as caught:
+        run(dataset, tmp_path / "run")
+    assert caught.value.hint == "Use a smaller model or context."
+
+
+def test_the_failed_pass_is_let_go_of_before_others_are_tried(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exception's frames would keep its tensors, and what is named would be too small."""
+    held: list[weakref.ref[Tensor]] = []
+    plain = GPT.hidden
+
+    def hidden(self: GPT, ids: Tensor) -> Tensor:
+        if len(ids) == 4:
+            activations = torch.zeros(8)
+            held.append(weakref.ref(activations))
+            raise torch.OutOfMemoryError
+        gc.collect()
+        assert held[0]() is None
+        return plain(self, ids)
+
+    monkeypatch.setattr(GPT, "hidden", hidden)
+    with pytest.raises(OutOfMemoryError, match="4 sequences"):
+        run(dataset, tmp_path / "run")
+
+
+def test_the_optimizer_counts(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """AdamW takes its memory only at the first update: a size that fits before that need not fit after it."""
+    allow(monkeypatch, 2)
+
+    def no_room(self: Optimizer) -> list[Tensor]:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(Optimizer, "state_to_come", no_room)
+    with pytest.raises(OutOfMemoryError) as caught:
+        run(dataset, tmp_path / "run")
+    assert caught.value.hint == "Use a smaller model or context."
+
+
+def test_no_room_for_the_update(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(self: torch.optim.AdamW) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", no_room)
+    with pytest.raises(OutOfMemoryError, match="no room for AdamW's state"):
+        run(dataset, tmp_path / "run")
