@@ -7,6 +7,7 @@
     ├── TokenizerError         a tokenizer file, or text that it cannot encode
     ├── DatasetError           a dataset folder
     ├── ModelFolderError       a run folder, checkpoint or Hugging Face folder
+    ├── ExportError            another tool's format that cannot hold the model, or an upload
     ├── StorageError           disk full, read-only, a foreign file in the way
     ├── DeviceError            a device or precision that is not here
     ├── OutOfMemoryError       more memory than there is
@@ -57,6 +58,10 @@ class DatasetError(GptcliError):
 
 class ModelFolderError(GptcliError):
     """A run folder, checkpoint or Hugging Face folder that cannot be opened."""
+
+
+class ExportError(GptcliError):
+    """A model that another tool's format cannot hold, a missing package, or an upload that failed."""
 
 
 class StorageError(GptcliError):

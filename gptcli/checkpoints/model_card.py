@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from gptcli.checkpoints.checkpoint import Progress
 from gptcli.config import RunConfig
 from gptcli.text.dataset import Dataset
+from gptcli.text.tokenizer import Tokenizer
+
+FRONT_MATTER = """---
+library_name: transformers
+pipeline_tag: text-generation
+tags: [gpt2, gptcli]
+---
+"""
+"""What Hugging Face reads of a card."""
+
+IN_PYTHON = """```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("PATH")
+tokenizer = AutoTokenizer.from_pretrained("PATH")
+```
+"""
 
 
 def model_card(name: str, config: RunConfig, dataset: Dataset, progress: Progress) -> str:
@@ -23,16 +41,10 @@ def model_card(name: str, config: RunConfig, dataset: Dataset, progress: Progres
         "steps": f"{progress.step:,} of {train.max_steps or 0:,}",
     }
     if progress.best_val_loss is not None:
-        perplexity = math.exp(min(progress.best_val_loss, 700.0))  # exp overflows a float above 709
-        rows["validation loss"] = f"{progress.best_val_loss:.4f} nats per token (perplexity {perplexity:.2f})"
+        rows["validation loss"] = loss_in_words(progress.best_val_loss)
         rows["best step"] = f"{progress.best_step:,}"
-    table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
-    return f"""---
-library_name: transformers
-pipeline_tag: text-generation
-tags: [gpt2, gptcli]
----
-
+    table = markdown_rows(rows)
+    return f"""{FRONT_MATTER}
 # {name}
 
 A GPT-2 language model, trained with gptcli.
@@ -43,19 +55,25 @@ A GPT-2 language model, trained with gptcli.
 
 Generate text with `gptcli sample` and the path of this folder, or open it in Python:
 
-```python
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-model = AutoModelForCausalLM.from_pretrained("PATH")
-tokenizer = AutoTokenizer.from_pretrained("PATH")
-```
-{_alphabet_warning(dataset)}
+{IN_PYTHON}{alphabet_warning(dataset.tokenizer)}
 The complete recipe is in `gptcli.toml`: `gptcli train -c gptcli.toml DATA` repeats the run.
 """
 
 
-def _alphabet_warning(dataset: Dataset) -> str:
-    if dataset.tokenizer.kind != "char":
+def loss_in_words(loss: float) -> str:
+    """A loss in nats per token, with its perplexity."""
+    perplexity = math.exp(min(loss, 700.0))  # exp overflows a float above 709
+    return f"{loss:.4f} nats per token (perplexity {perplexity:.2f})"
+
+
+def markdown_rows(rows: Mapping[str, str]) -> str:
+    """The rows of a table with two columns."""
+    return "\n".join(f"| {key} | {value} |" for key, value in rows.items())
+
+
+def alphabet_warning(tokenizer: Tokenizer) -> str:
+    """What a reader should know of a character model; "" for others."""
+    if tokenizer.kind != "char":
         return ""
     return """
 The model knows only the characters of its text. gptcli refuses others in a prompt by name; other tools drop them

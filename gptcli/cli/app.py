@@ -9,6 +9,7 @@ import typer
 from gptcli import __version__
 from gptcli.cli.boundary import guarded
 from gptcli.cli.eval import EVAL_EXAMPLES, eval_
+from gptcli.cli.export import EXPORT_EXAMPLES, export
 from gptcli.cli.inspect import INSPECT_EXAMPLES, inspect
 from gptcli.cli.sample import SAMPLE_EXAMPLES, sample
 from gptcli.cli.tokenize import TOKENIZE_EXAMPLES, tokenize
@@ -43,3 +44,4 @@ app.command("train", epilog=TRAIN_EXAMPLES)(guarded(train))
 app.command("sample", epilog=SAMPLE_EXAMPLES)(guarded(sample))
 app.command("eval", epilog=EVAL_EXAMPLES)(guarded(eval_))
 app.command("inspect", epilog=INSPECT_EXAMPLES)(guarded(inspect))
+app.command("export", epilog=EXPORT_EXAMPLES)(guarded(export))

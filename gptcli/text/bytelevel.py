@@ -18,9 +18,9 @@ from gptcli.text.tokenizer_json import (
     added_tokens,
     bytes_of_entry,
     checked,
+    cuts_like_gpt2,
     fingerprint,
     library_errors,
-    pre_tokenizers,
 )
 from gptcli.text.words import WordEncoder, has_sure_spaces
 
@@ -141,11 +141,8 @@ class ByteLevelTokenizer:
 
 def _words_of_gpt2(document: Document) -> bool:
     """Whether text is cut into words by GPT-2's pattern and by nothing else, so that `recut` is safe."""
-    steps = pre_tokenizers(document)
-    step = steps[0]
-    gpt2 = len(steps) == 1 and step.get("use_regex", True) and not step.get("add_prefix_space", True)
     ordinary_added = any(not token.get("special") for token in added_tokens(document))
-    return gpt2 and document.get("normalizer") is None and not ordinary_added
+    return cuts_like_gpt2(document) and not ordinary_added
 
 
 def _is_unicode(text: str) -> bool:

@@ -124,6 +124,14 @@ def pre_tokenizers(document: Document) -> list[Document]:
     return list(steps(document.get("pre_tokenizer")))
 
 
+def cuts_like_gpt2(document: Document) -> bool:
+    """Whether text is taken as it is and cut into words by GPT-2's pattern, and by nothing else."""
+    steps = pre_tokenizers(document)
+    step = steps[0]
+    plain = len(steps) == 1 and step.get("use_regex", True) and not step.get("add_prefix_space", True)
+    return plain and document.get("normalizer") is None
+
+
 def added_tokens(document: Document) -> list[Document]:
     """The tokens that stand beside the vocabulary: {"id", "content", "special", …}."""
     return document.get("added_tokens") or []

@@ -1,0 +1,31 @@
+"""The model card of an exported Hugging Face folder."""
+
+from __future__ import annotations
+
+from gptcli.checkpoints.model_card import FRONT_MATTER, IN_PYTHON, alphabet_warning, loss_in_words, markdown_rows
+from gptcli.checkpoints.model_folder import ModelFolder
+
+
+def export_card(name: str, folder: ModelFolder) -> str:
+    """Markdown with the front matter that Hugging Face reads."""
+    config, tokenizer = folder.model.config, folder.tokenizer
+    rows = {
+        "model": f"GPT-2, {config.n_layer} layers, {config.n_head} heads, {config.n_embd} wide",
+        "parameters": f"{sum(parameter.numel() for parameter in folder.model.parameters()):,}",
+        "context": f"{config.block_size:,} tokens",
+        "tokenizer": f"{tokenizer.kind}, {tokenizer.vocab_size:,} ids",
+    }
+    if folder.step is not None:
+        rows["training steps"] = f"{folder.step:,}"
+    if folder.val_loss is not None:
+        rows["validation loss"] = loss_in_words(folder.val_loss)
+    return f"""{FRONT_MATTER}
+# {name}
+
+A GPT-2 language model, exported by gptcli. It continues text; it does not chat.
+
+| | |
+|---|---|
+{markdown_rows(rows)}
+
+{IN_PYTHON}{alphabet_warning(tokenizer)}"""

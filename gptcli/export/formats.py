@@ -1,0 +1,59 @@
+"""One export, from a model folder to another tool's file or folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, cast, get_args
+
+from gptcli.checkpoints.model_folder import open_model, read_model_config
+from gptcli.errors import StorageError, UsageError
+from gptcli.export import hf_folder, ollama
+from gptcli.export.exported import Exported
+from gptcli.export.gguf_file import export_gguf
+from gptcli.export.hf_folder import HfType, export_hf
+from gptcli.export.ollama import export_ollama
+from gptcli.export.place import model_name, require_free_file, require_free_folder
+from gptcli.interop.gguf import GgufType, require_gguf
+
+Format = Literal["gguf", "ollama", "hf"]
+
+
+def default_path(source: Path, target: Format) -> Path:
+    """Where an export is written unless told otherwise, in the working directory: book.gguf, book-ollama or book-hf."""
+    name = model_name(source)
+    return Path(f"{name}.gguf") if target == "gguf" else Path(f"{name}-{target}")
+
+
+def export_model(
+    source: Path, target: Format, type: GgufType, out: Path | None, checkpoint: str, *, force: bool
+) -> Exported:
+    """Open the model in `source` and write it as `target`, complete or not at all.
+
+    What can be refused is refused before the weights are read. Raises UsageError, StorageError, ExportError, and what
+    `open_model` raises.
+    """
+    path = out or default_path(source, target)
+    read_model_config(source)
+    _require(target, type, path, force=force)
+    if path.resolve() == source.resolve():
+        raise StorageError(f"'{path}' is the model itself.", "Choose another place with --out.")
+    folder = open_model(source, checkpoint)
+    if target == "gguf":
+        return export_gguf(folder, path, type)
+    if target == "ollama":
+        return export_ollama(folder, path, type, force=force)
+    return export_hf(folder, path, cast(HfType, type), force=force)
+
+
+def _require(target: Format, type: GgufType, path: Path, *, force: bool) -> None:
+    """Raise UsageError, ExportError or StorageError for what cannot be written."""
+    if target == "hf":
+        if type not in get_args(HfType):
+            raise UsageError(f"--to hf has no {type}.", f"Use {', '.join(get_args(HfType))}, or another format.")
+        require_free_folder(path, hf_folder.NAMES, force=force)
+        return
+    require_gguf()
+    if target == "ollama":
+        require_free_folder(path, ollama.NAMES, force=force)
+    else:
+        require_free_file(path, force=force)

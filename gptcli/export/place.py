@@ -1,0 +1,45 @@
+"""Where an export is written, and what may be replaced there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from gptcli.errors import StorageError
+from gptcli.storage import disk_errors
+
+_HINT = "Choose another place with --out, or replace it with --force."
+
+
+def model_name(source: Path) -> str:
+    """How a model folder is called: `runs/book/` → book."""
+    return source.resolve().name
+
+
+def require_free_file(path: Path, *, force: bool) -> None:
+    """Raise StorageError if a file cannot be written at `path`; `force` allows to replace a file."""
+    with disk_errors(path):
+        if path.is_dir():
+            raise StorageError(f"'{path}' is a folder.", "Name the file to write with --out.")
+        if path.exists() and not force:
+            raise StorageError(f"'{path}' is already there.", _HINT)
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def require_free_folder(path: Path, names: Collection[str], *, force: bool) -> None:
+    """Raise StorageError if a folder cannot be made at `path`.
+
+    An empty folder does not count. `force` allows to replace an earlier export, which holds nothing but `names`: nobody
+    should lose a run or a home folder to a slip of the fingers.
+    """
+    with disk_errors(path):
+        if not path.exists():
+            return
+        if not path.is_dir():
+            raise StorageError(f"'{path}' is a file.", "Name the folder to make with --out.")
+        foreign = sorted(entry.name for entry in path.iterdir() if entry.name not in names)
+        if foreign and force:
+            problem = f"'{path}' holds '{foreign[0]}', which no export wrote, so that it is not replaced."
+            raise StorageError(problem, "Choose another place with --out.")
+        if any(path.iterdir()) and not force:
+            raise StorageError(f"'{path}' is already there.", _HINT)
