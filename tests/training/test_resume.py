@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from gptcli.checkpoints.checkpoint import load_checkpoint
+from gptcli.checkpoints.model_folder import checkpoint_steps
+from gptcli.checkpoints.names import checkpoint_name
 from gptcli.text.dataset import Dataset
 from gptcli.training import trainer
 from gptcli.training.trainer import Trainer
-from tests.training.small_runs import assert_same_end, lines, run, series, without_times
+from tests.training.small_runs import assert_same_end, lines, plan, run, series, without_times
 
 
 def check_resume(dataset: Dataset, folder: Path, stop_after: int = 10) -> None:
@@ -108,3 +111,20 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(
     run(dataset, tmp_path / "killed")
     assert_same_end(tmp_path / "whole", tmp_path / "killed")
     assert series(tmp_path / "killed", "train/loss") == series(tmp_path / "whole", "train/loss")
+
+
+def test_a_damaged_newest_checkpoint_costs_only_time(dataset: Dataset, tmp_path: Path) -> None:
+    """Training goes on from the one before it, reaches its step again, and puts a sound one in its place."""
+    flags = {"train.save_every": 5, "train.keep_checkpoints": 3}
+    run(dataset, tmp_path / "whole", flags)
+    run(dataset, tmp_path / "run", flags, stop_after=15)
+    (tmp_path / "run/checkpoints/step-00000015/optimizer.safetensors").write_bytes(b"half")
+    made = plan(dataset, tmp_path / "run", flags)
+    assert made.notes[0].startswith("Skipped the checkpoint of step 15: ")
+    assert "at step 10" in made.notes[1]
+    run(dataset, tmp_path / "run", flags)
+    assert_same_end(tmp_path / "whole", tmp_path / "run")
+    assert series(tmp_path / "run", "train/loss") == series(tmp_path / "whole", "train/loss")
+    for step in checkpoint_steps(tmp_path / "run"):
+        assert load_checkpoint(tmp_path / "run/checkpoints" / checkpoint_name(step)).progress.step == step
+    assert checkpoint_steps(tmp_path / "run") == [10, 15, 20]

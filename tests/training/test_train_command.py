@@ -1,0 +1,247 @@
+"""`gptcli train` in this process: what it prints, where, and what it refuses with nothing written."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+from gptcli.checkpoints.checkpoint import newest_checkpoint
+from gptcli.cli.app import app
+from gptcli.training import trainer
+from gptcli.training.trainer import Trainer
+from tests.training.small_runs import FLAGS, series
+
+SMALL = [f"--set={key}={value}" for key, value in FLAGS.items()]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, corpus: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder of its own, with book.txt in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "book.txt").write_text(corpus[:2000])
+    return tmp_path
+
+
+def invoke(*arguments: str, data: str = "book.txt") -> Result:
+    return CliRunner().invoke(app, ["train", data, *arguments])
+
+
+def train(*arguments: str, data: str = "book.txt") -> Result:
+    return invoke(*SMALL, "--preset", "nano", *arguments, data=data)
+
+
+def test_a_pipe_gets_plain_rows_and_the_path() -> None:
+    result = train("--set=train.eval_every=5")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == "runs/book\n"
+    rows = [line for line in result.stderr.splitlines() if line.startswith("step ")]
+    assert [row.split()[1] for row in rows] == ["5/20", "10/20", "15/20", "20/20"]
+    row = (
+        r"step 20/20  loss \d\.\d{4}  val \d\.\d{4}  best \d\.\d{4} at \d+  lr \d\.\d\de-\d\d  tok/s [\d,]+  left 0:00"
+    )
+    assert re.fullmatch(row, rows[-1])
+    assert "\x1b" not in result.stderr
+    assert re.search(r"Done: 20 steps in 0:0\d\. Best validation loss \d\.\d{4} \(perplexity", result.stderr)
+    assert "Next: gptcli sample runs/book" in result.stderr
+
+
+def test_quiet_prints_the_path_alone() -> None:
+    result = train("-q", "--set=train.sample_every=10")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "runs/book\n", "")
+    again = train("-q")
+    assert (again.exit_code, again.stdout, again.stderr) == (0, "runs/book\n", "")
+
+
+def test_json_is_one_object_with_stable_names() -> None:
+    result = train("--json")
+    told: dict[str, Any] = json.loads(result.stdout)
+    assert list(told) == ["run", "steps", "tokens", "best_val_loss", "best_step", "val_loss", "seconds", "stopped"]
+    assert (told["run"], told["steps"], told["tokens"], told["stopped"]) == ("runs/book", 20, 20 * 64, "max_steps")
+    losses = series(Path("runs/book"), "val/loss")
+    assert told["val_loss"] == losses[20]
+    assert told["best_val_loss"] == losses[told["best_step"]] == min(losses.values())
+
+
+def test_finished_says_so_and_how_to_go_on() -> None:
+    train()
+    result = train()
+    assert (result.exit_code, result.stdout) == (0, "runs/book\n")
+    assert "The run is finished: it has done its 20 steps; --max-steps 40 goes on" in result.stderr
+    assert "--resume never starts another" in result.stderr
+
+
+def test_never_starts_another() -> None:
+    train()
+    assert train("--resume", "never").stdout == "runs/book-2\n"
+
+
+def test_markup_in_names_and_samples_is_text(folder: Path) -> None:
+    """A model that knows only these characters can only sample them; the file is called so, too."""
+    name = "[red]x[link=a].txt"
+    (folder / name).write_text("[red]x[/red] [bold]\x1b[31m" * 100)
+    result = train("--set=train.sample_every=10", "-o", "[red]run", data=name)
+    assert (result.exit_code, result.stdout) == (0, "[red]run\n")
+    samples = series(folder / "[red]run", "sample")
+    printed = samples[20].replace("\x1b", "\\x1b")
+    assert f"── sample at step 20 ──\n{printed}" in result.stderr
+    assert "\x1b" not in result.stderr
+    failed = train(data="[red]missing[/red].txt")
+    assert "[red]missing[/red].txt" in failed.stderr
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+BAD = {
+    "--lr 0": "optim.lr = 0",
+    "--lr nan": "finite",
+    "--dropout 1": "model.dropout",
+    "--dropout -0.5": "model.dropout",
+    "--batch-size 0": "train.batch_size",
+    "--n-embd 50 --n-head 4": "multiple of n_head",
+    "--preset smal": "Did you mean 'small'?",
+    "--set optim.learningrate=1": "no key 'optim.learningrate'",
+    "--set lr=1": "is not a setting",
+    "--max-time soon": "90s, 30m or 1.5h",
+    "--micro-batch-size many": "train.micro_batch_size",
+    "--dtype float8": "train.dtype",
+    "--schedule cosin": "optim.schedule",
+    "--compile maybe": "train.compile",
+    "--vocab-size 5": "tokenizer.vocab_size",
+    "--val-fraction 1": "data.val_fraction",
+    "-c missing.toml": "no config file",
+    "--resume must": "no run",
+    "--resume perhaps": "perhaps",
+    "--lr 0 --dropout 2 --vocab-size 1": "model.dropout = 2.0: input should be less than 1; optim.lr = 0.0",
+}
+
+
+@pytest.mark.parametrize("options", BAD)
+def test_bad_values_write_nothing(folder: Path, options: str) -> None:
+    before = everything(folder)
+    result = invoke(*options.split())
+    assert result.exit_code == 2, result.stderr
+    assert BAD[options] in result.stderr
+    assert "Traceback" not in result.stderr
+    left = {name for name in everything(folder) if not name.startswith("data/")}
+    assert left == before.keys()
+    if "must" not in options:  # whether there is a run is known only when the data has its name
+        assert everything(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('tokenizer = "char"', "tokenizer"),
+        ("[tokenizer]\nkind = 5", "tokenizer.kind"),
+        ("train = 3", "train"),
+        ("preset = 3", "no preset called '3'"),
+        ("[optim]\nlr = 0.1\nlearn = 2", "optim.learn"),
+        ("[optm]\nlr = 1", "'optm'"),
+    ],
+)
+def test_bad_config_files_write_nothing(folder: Path, content: str, words: str) -> None:
+    (folder / "a.toml").write_text(content)
+    before = everything(folder)
+    result = invoke("-c", "a.toml")
+    assert result.exit_code == 2, result.stderr
+    assert words in result.stderr
+    assert everything(folder) == before
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:7", "tpu", "mps"])
+def test_a_device_that_is_not_here(folder: Path, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    before = everything(folder)
+    result = invoke("--device", device)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: ")
+    assert everything(folder) == before
+
+
+@pytest.mark.parametrize("place", ["book.txt", "thesis", "x" * 300])
+def test_a_bad_place_writes_nothing(folder: Path, place: str) -> None:
+    (folder / "thesis").mkdir()
+    (folder / "thesis/chapter.txt").write_text("mine")
+    before = everything(folder)
+    result = invoke("-o", place)
+    assert result.exit_code == 1, result.stderr
+    assert place in result.stderr
+    assert everything(folder) == before
+
+
+def test_dry_run_writes_nothing(folder: Path) -> None:
+    before = everything(folder)
+    result = train("--dry-run")
+    assert result.exit_code == 0, result.stderr
+    assert 'preset = "nano"' in result.stdout
+    assert "Memory: about" in result.stderr
+    told = json.loads(train("--dry-run", "--json").stdout)
+    assert told["config"]["train"]["max_steps"] == 20
+    assert told["memory_bytes"] > 0
+    assert everything(folder) == before
+
+
+def test_the_stored_config_repeats_the_run(folder: Path) -> None:
+    train("-o", "one")
+    assert invoke("-c", "one/gptcli.toml", "-o", "two").exit_code == 0
+    assert (folder / "one/model.safetensors").read_bytes() == (folder / "two/model.safetensors").read_bytes()
+
+
+def stop_at(monkeypatch: pytest.MonkeyPatch, step: int, signum: int) -> None:
+    """The signal arrives in the middle of an update."""
+    plain = Trainer.training_step
+
+    def training_step(self: Trainer) -> None:
+        if self.progress.step == step - 1:
+            os.kill(os.getpid(), signum)
+        plain(self)
+
+    monkeypatch.setattr(Trainer, "training_step", training_step)
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves(folder: Path, monkeypatch: pytest.MonkeyPatch, signum: int, code: int) -> None:
+    """What is printed goes on with this very run, also where it was to be a new one."""
+    train()
+    arguments = ["train", "book.txt", *SMALL, "--preset", "nano", "--resume", "never"]
+    monkeypatch.setattr(sys, "argv", ["gptcli", *arguments])
+    with monkeypatch.context() as patch:
+        stop_at(patch, 7, signum)
+        result = CliRunner().invoke(app, arguments)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert "Stopped at step 7, saved." in result.stderr
+    going_on = re.search(r"Go on with: gptcli (.*)", result.stderr)
+    assert going_on is not None
+    assert going_on[1].endswith("--resume never --out runs/book-2 --resume must")
+    assert CliRunner().invoke(app, going_on[1].split()).stdout == "runs/book-2\n"
+    checkpoint, _ = newest_checkpoint(folder / "runs/book-2")
+    assert checkpoint is not None
+    assert checkpoint.progress.step == 20
+
+
+def test_json_of_a_stopped_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop_at(monkeypatch, 7, signal.SIGINT)
+    result = train("--json")
+    assert result.exit_code == 130
+    told = json.loads(result.stdout)
+    assert (told["steps"], told["stopped"]) == (7, "interrupted")
+
+
+def test_not_a_number_ends_with_3(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer, "accumulate_gradients", lambda *arguments: torch.tensor(float("nan")))
+    result = train()
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "became NaN or infinite" in result.stderr
+    assert "Try a lower --lr" in result.stderr

@@ -1,0 +1,53 @@
+"""The loss curve in braille dots."""
+
+from __future__ import annotations
+
+import pytest
+
+from gptcli.ui.chart import curve
+
+
+@pytest.mark.parametrize("width", [1, 8, 9, 80])
+@pytest.mark.parametrize("height", [1, 2, 8])
+def test_the_size_is_what_was_asked(width: int, height: int) -> None:
+    for points in ([], [(0.0, 1.0)], [(float(x), 1.0 / (x + 1)) for x in range(500)]):
+        drawn = curve(points, x_end=500, width=width, height=height)
+        assert len(drawn) == height
+        assert all(len(line) == max(9, width) for line in drawn)
+
+
+def dots(lines: list[str]) -> list[tuple[int, int]]:
+    """(column, row) of every dot."""
+    bits = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+    return sorted(
+        (2 * x + column, 4 * y + row)
+        for y, line in enumerate(lines)
+        for x, char in enumerate(line.split("┤")[1])
+        for column in range(2)
+        for row in range(4)
+        if ord(char) - 0x2800 & bits[column][row]
+    )
+
+
+def test_dots_are_where_the_points_are() -> None:
+    points = [(0, 7.0), (1, 5.0), (2, 2.0), (3, 0.0)]
+    assert dots(curve(points, x_end=4, width=10, height=2)) == [(0, 0), (1, 2), (2, 5), (3, 7)]
+
+
+def test_gaps_are_filled_with_a_straight_line() -> None:
+    assert dots(curve([(0, 7.0), (7, 0.0)], x_end=8, width=12, height=2)) == [(n, n) for n in range(8)]
+
+
+def test_points_of_one_column_are_averaged() -> None:
+    drawn = curve([(0, 0.0), (0.1, 7.0), (0.2, 3.5), (1, 7.0), (2, 0.0)], x_end=4, width=10, height=2)
+    assert dots(drawn)[0] in ((0, 3), (0, 4))
+
+
+def test_ends_are_labelled() -> None:
+    drawn = curve([(0, 4.17), (9, 1.5)], x_end=10, width=30, height=3)
+    assert [line.split("┤")[0] for line in drawn] == ["  4.17 ", "       ", "  1.50 "]
+
+
+def test_a_flat_line_and_a_point_beyond_the_end() -> None:
+    assert dots(curve([(0, 2.0), (99, 2.0)], x_end=10, width=10, height=2)) == [(n, 0) for n in range(4)]
+    assert curve([(3, 1.0)], x_end=0, width=10, height=1)

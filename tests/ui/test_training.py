@@ -1,0 +1,118 @@
+"""What is seen of a training: a live display on a terminal, plain rows on a pipe."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+
+import pytest
+
+from gptcli.config import RunConfig, build_config
+from gptcli.training.events import EvalMetrics, Finished, Note, SampleDrawn, StepMetrics
+from gptcli.ui import training
+from gptcli.ui.console import Output
+from gptcli.ui.training import TrainingDisplay, duration, summary
+
+
+@pytest.fixture
+def config() -> RunConfig:
+    return build_config("nano", {"train": {"max_steps": 1000}}, vocab_size=65)
+
+
+def step(number: int, loss: float = 2.5) -> StepMetrics:
+    return StepMetrics(number, loss, 1e-3, 0.5, 12345.6, 1.0, 0)
+
+
+def evaluation(number: int) -> EvalMetrics:
+    return EvalMetrics(number, 2.25, 3.1, True, 2.25, number, 1.0)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_row_per_evaluation(config: RunConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    with TrainingDisplay(Output(), config) as display:
+        for event in (step(1), step(10), evaluation(10), step(20)):
+            display.show(event)
+    out, err = capsys.readouterr()
+    assert out == ""
+    [row] = err.splitlines()
+    assert row.startswith("step 10/1,000  loss 2.5000  val 2.2500  best 2.2500 at 10  lr 1.00e-03  tok/s 12,346  left ")
+
+
+def test_a_row_at_least_every_half_minute(
+    config: RunConfig, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(training.time, "monotonic", lambda: now)
+    with TrainingDisplay(Output(), config) as display:
+        for number in range(1, 100, 7):
+            now = float(number)
+            display.show(step(number))
+    rows = [line.split()[1] for line in capsys.readouterr().err.splitlines()]
+    assert rows == ["36/1,000", "71/1,000"]
+
+
+def test_time_left(config: RunConfig, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """100 steps took 10 seconds: 900 more take 90."""
+    now = 0.0
+    monkeypatch.setattr(training.time, "monotonic", lambda: now)
+    with TrainingDisplay(Output(), config) as display:
+        display.show(step(0))
+        now = 10.0
+        display.show(step(100))
+        display.show(evaluation(100))
+    assert capsys.readouterr().err.endswith("left 1:30\n")
+
+
+def test_quiet(config: RunConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    with TrainingDisplay(Output(quiet=True), config) as display:
+        for event in (step(1), evaluation(1), SampleDrawn(1, "text"), Note("note")):
+            display.show(event)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("text", ["[red]x[/red]", "[/]", "\x1b[2Jclear\x07", "a\nb"])
+def test_samples_and_notes_are_text(config: RunConfig, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    with TrainingDisplay(Output(), config) as display:
+        display.show(SampleDrawn(7, text))
+        display.show(Note(text))
+    printed = text.replace("\x1b", "\\x1b").replace("\x07", "\\x07")
+    assert capsys.readouterr().err == f"── sample at step 7 ──\n{printed}\n{printed}\n"
+
+
+def test_on_a_terminal(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The live line has all figures and a curve; samples stand above it; nothing is markup."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    for name, value in {"TERM": "xterm", "COLUMNS": "100", "LINES": "40"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    with TrainingDisplay(Output(no_color=True), config) as display:
+        for number in range(1, 60):
+            display.show(step(number, 4.0 / number))
+        display.show(evaluation(60))
+        display.show(SampleDrawn(60, "[red]Thou[/red]"))
+    shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", terminal.getvalue())
+    for part in ("step 60/1,000", "val 2.2500", "best 2.2500 at 60", "12,346", "left", "[red]Thou[/red]", "┤"):
+        assert part in shown
+    assert any(0x2800 < ord(char) < 0x2900 for char in shown)
+
+
+def test_summary() -> None:
+    end = Finished(2500, 1, 165.0, "patience", 0, 1.9, 1.75, 2000)
+    assert summary(end) == (
+        "Done: 2,500 steps in 2:45 (no better loss for a while). "
+        "Best validation loss 1.7500 (perplexity 5.75) at step 2,000."
+    )
+    assert summary(Finished(3, 1, 0.2, "max_steps", 0, None, None, None)) == "Done: 3 steps in 0:00."
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0:00"), (65, "1:05"), (3725, "1:02:05"), (59.6, "1:00"), (-1, "0:00")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
