@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+from tensorboard.summary.writer import event_file_writer
 from tensorboard.util.tensor_util import make_ndarray
 
 from gptcli.checkpoints.model_folder import open_model
@@ -19,6 +22,15 @@ from tests.training.small_runs import lines, run, series, small_dataset
 
 SCALARS = {"train/loss", "train/lr", "train/grad_norm", "train/skipped", "val/loss", "val/ppl", "val/bpb"}
 SAMPLES = {"train.sample_every": 4}
+
+
+@pytest.fixture(autouse=True)
+def seconds_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorBoard reads its files in the order of their names, which begin with the second of their making.
+
+    No two sessions of a person start in the same second; those of a test do.
+    """
+    monkeypatch.setattr(event_file_writer, "time", SimpleNamespace(time=count(1_700_000_000).__next__))
 
 
 def shown(path: Path) -> EventAccumulator:
