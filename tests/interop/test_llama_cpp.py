@@ -6,7 +6,7 @@ Differences in nats, over whole distributions at every position of the texts bel
 - llama.cpp reads GELU from a table of half-precision numbers, whatever the weights are, so that f32 is not exact there.
 - q8_0 rounds weights and activations to 8 bits in blocks of 32, q4_0 the weights to 4 bits.
 
-The models are random, with weights that make every part matter, and so err more than trained ones (docs/interop.md).
+The models are random, with weights that make every part matter; docs/interop.md has the figures of a trained one.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ ASCII_TEXTS = [
     "<|endoftext|>a <|endoftext|> <|end|>{}[]()<>\\|`~^$#@%&*+=/",
 ]
 UNICODE_TEXTS = [*ASCII_TEXTS, "你好，世界。😀😃! été e\u0301 naïve\u3000 Straße", "\u2028x \xa0y 12你34 't你 \u200b"]
-TOLERANCE: dict[GgufType, float] = {"f32": 5e-3, "f16": 1.5e-2, "bf16": 1e-1, "q8_0": 4e-1, "q4_0": 4.0}
-"""About twice what was measured (2.3e-3, 6.5e-3, 5.2e-2, 0.21), since other CPUs round in another order."""
+TOLERANCE: dict[GgufType, float] = {"f32": 5e-3, "f16": 1.5e-2, "bf16": 1e-1, "q8_0": 4e-1, "q4_0": 3.0}
+"""About twice what was measured (2.3e-3, 6.5e-3, 5.2e-2, 0.21, 1.6), since other CPUs round in another order."""
 
 
 @dataclass(frozen=True)
