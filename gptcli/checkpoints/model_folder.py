@@ -62,16 +62,21 @@ def open_model(folder: Path, checkpoint: str = "best") -> ModelFolder:
     weights = weights_path(folder, checkpoint)
     tensors, metadata = read_tensors(weights)
     step, val_loss = metadata.get("step"), metadata.get("val_loss")
-    start = general.get("bos_token_id")
+    start, end = (_row(general.get(key), config) for key in ("bos_token_id", "eos_token_id"))
     return ModelFolder(
         path=folder,
         model=build_model(config, tensors, weights),
         tokenizer=tokenizer,
-        start_id=start if isinstance(start, int) and 0 <= start < config.vocab_size else 0,
-        end_id=general.get("eos_token_id"),
+        start_id=start or 0,
+        end_id=end,
         step=int(step) if step else None,
         val_loss=float(val_loss) if val_loss else None,
     )
+
+
+def _row(value: object, config: ModelConfig) -> int | None:
+    """A token id that the model has a row for; published folders may also hold lists, or ids beyond the vocabulary."""
+    return value if isinstance(value, int) and 0 <= value < config.vocab_size else None
 
 
 def build_model(config: ModelConfig, tensors: dict[str, Tensor], where: Path) -> GPT:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from typer.testing import CliRunner
 
 from gptcli.checkpoints import names
@@ -24,7 +25,7 @@ from gptcli.storage import to_json
 from gptcli.text.char import char_tokenizer
 from tests.conftest import CommandLine
 from tests.export.hub_server import Hub, hub_server
-from tests.model.reference import random_model
+from tests.model.reference import assert_close, random_model
 
 HF_FILES = {
     *("config.json", "generation_config.json", "model.safetensors"),
@@ -120,6 +121,22 @@ def test_the_card_of_a_published_model_is_kept(export: Export, folder: Path, tmp
     (folder / "README.md").write_text("Licence: keep me", encoding="utf-8")
     export("--to", "hf", "-o", "clean")
     assert (tmp_path / "clean" / "README.md").read_text(encoding="utf-8") == "Licence: keep me"
+
+
+@pytest.mark.parametrize("type", ["f32", "f16", "bf16"])
+def test_transformers_opens_every_type(type: str, export: Export, tmp_path: Path) -> None:
+    export("--to", "hf", "--type", type, "-o", "theirs")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "theirs").float()
+    ids = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")("abc\ncab", return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        assert_close(theirs(ids).logits, open_model(tmp_path / "theirs").model(ids))
+
+
+@pytest.mark.parametrize("eos", [[4], 5, "4"])
+def test_an_end_that_is_no_row_is_no_end(eos: object, folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_bytes())
+    (folder / "config.json").write_bytes(to_json(config | {"eos_token_id": eos}))
+    assert open_model(folder).end_id is None
 
 
 @pytest.mark.parametrize("checkpoint", ["last", "7"])
