@@ -190,7 +190,7 @@ def test_help_tells_the_defaults() -> None:
     command = typer.main.get_command(app).commands["sample"]  # type: ignore[attr-defined]
     told = {}
     for parameter in command.params:
-        found = re.search(r"\[([\d.]+)\]\.$", getattr(parameter, "help", None) or "")
+        found = re.search(r"\(default: ([\d.]+)\)\.$", getattr(parameter, "help", None) or "")
         if found:
             told[parameter.name] = float(found[1])
     defaults = {name: field.default for name, field in SamplingConfig.model_fields.items()}
