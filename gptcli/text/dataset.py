@@ -166,7 +166,13 @@ def find_or_prepare(
         _refuse_foreign(out)
         if is_dataset(out):
             return Prepared(open_dataset(out), True, [])
-        return sources.write(out, name)
+        storage.remove_leftovers(root)
+        try:
+            return sources.write(out, name)
+        except StorageError:
+            if not is_dataset(out):
+                raise
+            return Prepared(open_dataset(out), True, [])  # another process was quicker with the same text
 
 
 @dataclass(frozen=True)
