@@ -45,8 +45,8 @@ def _explained(error: Exception) -> GptcliError:
     """The error as a person should read it."""
     if isinstance(error, GptcliError):
         return error
-    # On a CPU torch has no exception of its own for this.
-    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+    # torch says it in words: on a CPU there is no exception of its own for this.
+    if isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error):
         return OutOfMemoryError("There is not enough memory for this.", "Close other programs, or use a smaller model.")
     return GptcliError(
         f"Something unforeseen happened ({type(error).__name__}: {error}).",

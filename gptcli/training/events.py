@@ -25,6 +25,13 @@ class StepMetrics:
 
 
 @dataclass(frozen=True)
+class Heartbeat:
+    """Training is alive, though nothing else was told for a while; not logged."""
+
+    step: int
+
+
+@dataclass(frozen=True)
 class EvalMetrics:
     """One pass over the validation text."""
 
@@ -79,4 +86,4 @@ class Finished:
     best_step: int | None
 
 
-Event = StepMetrics | EvalMetrics | CheckpointSaved | SampleDrawn | Note | Finished
+Event = StepMetrics | Heartbeat | EvalMetrics | CheckpointSaved | SampleDrawn | Note | Finished

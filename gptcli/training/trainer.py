@@ -24,6 +24,7 @@ from gptcli.training.events import (
     EvalMetrics,
     Event,
     Finished,
+    Heartbeat,
     Note,
     SampleDrawn,
     StepMetrics,
@@ -36,6 +37,8 @@ from gptcli.training.samples import draw_sample
 from gptcli.training.schedule import learning_rate
 
 SMALLER = "Use a smaller model or context."
+HEARTBEAT_SECONDS = 10.0
+"""Training that tells nothing for longer, since its steps are slow, shows after each step that it goes on."""
 """What helps where no micro-batch is small enough."""
 
 
@@ -97,6 +100,8 @@ class Trainer:
             self.training_step()
             if self.progress.step == 1 or self.due(self.config.log_every):
                 yield self.step_metrics()
+            elif time.perf_counter() - self._mark_time > HEARTBEAT_SECONDS:
+                yield Heartbeat(self.progress.step)
             if self.due(self.config.eval_every):
                 yield self.evaluate()
             if self.due(self.config.sample_every):
@@ -141,7 +146,7 @@ class Trainer:
     def step_metrics(self) -> StepMetrics:
         """The figures of the last update. Waits for the device."""
         self.check_finite()
-        loss, norm, skipped = torch.stack([self.loss.double().cpu(), self.grad_norm.cpu(), self.optimizer.skips.cpu()])
+        loss, norm, skipped = torch.stack([self.loss.cpu().double(), self.grad_norm.cpu(), self.optimizer.skips.cpu()])
         now, tokens = time.perf_counter(), self.progress.tokens
         rate = (tokens - self._mark_tokens) / max(now - self._mark_time, 1e-9)
         self._mark()

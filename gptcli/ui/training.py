@@ -15,7 +15,7 @@ from rich.text import Text
 
 from gptcli.config import RunConfig, to_toml
 from gptcli.text.dataset import Dataset
-from gptcli.training.events import EvalMetrics, Event, Finished, Note, SampleDrawn, StepMetrics
+from gptcli.training.events import EvalMetrics, Event, Finished, Heartbeat, Note, SampleDrawn, StepMetrics
 from gptcli.training.plan import Plan, planned_memory
 from gptcli.ui.chart import Point, curve
 from gptcli.ui.console import Output, printable
@@ -36,6 +36,7 @@ class TrainingDisplay:
         self._started = time.monotonic()
         self._first_step: int | None = None
         self._last_row = time.monotonic()
+        self._now = 0
         self._step: StepMetrics | None = None
         self._eval: EvalMetrics | None = None
         self._losses: list[Point] = []
@@ -57,21 +58,23 @@ class TrainingDisplay:
 
     def show(self, event: Event) -> None:
         """Take in one event."""
-        if isinstance(event, StepMetrics):
+        if isinstance(event, StepMetrics | Heartbeat):
             self._take_step(event)
         elif isinstance(event, EvalMetrics):
-            self._eval = event
+            self._eval, self._now = event, event.step
             self._row()
         elif isinstance(event, SampleDrawn):
             self._print(Text(f"── sample at step {event.step:,} ──", "dim"), Text(printable(event.text)))
         elif isinstance(event, Note):
             self._print(Text(printable(event.text)))
 
-    def _take_step(self, event: StepMetrics) -> None:
+    def _take_step(self, event: StepMetrics | Heartbeat) -> None:
         if self._first_step is None:
             self._first_step, self._started = event.step, time.monotonic()
-        self._step = event
-        self._losses.append((event.step, event.loss))
+        self._now = event.step
+        if isinstance(event, StepMetrics):
+            self._step = event
+            self._losses.append((event.step, event.loss))
         if self._live is None and time.monotonic() - self._last_row >= SECONDS_BETWEEN_ROWS:
             self._row()
 
@@ -80,15 +83,12 @@ class TrainingDisplay:
         self._last_row = time.monotonic()
         if self._live is None and not self._output.quiet:
             figures = "  ".join(f"{name} {value}" for name, value in self._figures())
-            self._output.note(f"step {self._now():,}/{self._max_steps:,}  {figures}  left {self._time_left()}")
+            self._output.note(f"step {self._now:,}/{self._max_steps:,}  {figures}  left {self._time_left()}")
 
     def _print(self, *lines: Text) -> None:
         if not self._output.quiet:
             for line in lines:
                 self._console.print(line, soft_wrap=self._live is None)
-
-    def _now(self) -> int:
-        return max((event.step for event in (self._step, self._eval) if event), default=0)
 
     def _figures(self) -> list[tuple[str, str]]:
         figures = []
@@ -103,13 +103,13 @@ class TrainingDisplay:
         return figures
 
     def _time_left(self) -> str:
-        if self._step is None or self._first_step is None or self._step.step == self._first_step:
+        if self._first_step is None or self._now <= self._first_step:
             return "-:--"
-        pace = (time.monotonic() - self._started) / (self._step.step - self._first_step)
-        return duration(pace * (self._max_steps - self._step.step))
+        pace = (time.monotonic() - self._started) / (self._now - self._first_step)
+        return duration(pace * (self._max_steps - self._now))
 
     def _render(self) -> RenderableType:
-        now = self._now()
+        now = self._now
         head = Table.grid(padding=(0, 1), expand=True)
         head.add_column(no_wrap=True)
         head.add_column(ratio=1)
