@@ -21,7 +21,8 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from gptcli.checkpoints import names
-from gptcli.checkpoints.model_folder import checkpoint_steps, damage, read_json
+from gptcli.checkpoints.model_folder import checkpoint_steps, damage
+from gptcli.checkpoints.small_files import read_json
 from gptcli.checkpoints.tensors import read_tensors, tensor_file
 from gptcli.errors import ModelFolderError, StorageError
 from gptcli.storage import MANIFEST, new_directory, remove_directory, to_json

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from gptcli.checkpoints.checkpoint import Progress
 from gptcli.config import RunConfig
+from gptcli.model.loss import perplexity
 from gptcli.text.dataset import Dataset
 from gptcli.text.tokenizer import Tokenizer
 
@@ -62,8 +62,7 @@ The complete recipe is in `gptcli.toml`: `gptcli train -c gptcli.toml DATA` repe
 
 def loss_in_words(loss: float) -> str:
     """A loss in nats per token, with its perplexity."""
-    perplexity = math.exp(min(loss, 700.0))  # exp overflows a float above 709
-    return f"{loss:.4f} nats per token (perplexity {perplexity:.2f})"
+    return f"{loss:.4f} nats per token (perplexity {perplexity(loss):.2f})"
 
 
 def markdown_rows(rows: Mapping[str, str]) -> str:

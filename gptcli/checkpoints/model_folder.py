@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,8 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from gptcli.checkpoints import names
-from gptcli.checkpoints.tensors import read_tensors
+from gptcli.checkpoints.small_files import read_json
+from gptcli.checkpoints.weights import has_weights, read_weights
 from gptcli.config import ModelConfig
 from gptcli.errors import ModelFolderError, TokenizerError
 from gptcli.interop.huggingface import config_from_hf, tensors_from_hf
@@ -20,8 +20,6 @@ from gptcli.storage import MANIFEST, mismatch
 from gptcli.text.tokenizer import Tokenizer, load_tokenizer
 
 PICKLED = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
-CONFIG_LIMIT = 1 << 20
-"""Bytes that a config.json or manifest may have; a larger one is no such file."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +56,11 @@ def open_model(folder: Path, checkpoint: str = "best") -> ModelFolder:
     tokenizer = load_tokenizer(folder)
     if tokenizer.vocab_size > config.vocab_size:
         rows, ids = f"{config.vocab_size:,}", f"{tokenizer.vocab_size:,}"
-        raise TokenizerError(f"The tokenizer in '{folder}' has {ids} ids, but the model only {rows} rows.")
-    weights = weights_path(folder, checkpoint)
-    tensors, metadata = read_tensors(weights)
+        raise TokenizerError(
+            f"The tokenizer in '{folder}' has {ids} ids, but the model only {rows} rows.",
+            "Train it on some text first: gptcli train TEXT --init-from FOLDER adds the rows.",
+        )
+    tensors, metadata, weights = _read_checkpoint(folder, checkpoint)
     step, val_loss = metadata.get("step"), metadata.get("val_loss")
     start, end = (_row(general.get(key), config) for key in ("bos_token_id", "eos_token_id"))
     return ModelFolder(
@@ -75,7 +75,9 @@ def open_model(folder: Path, checkpoint: str = "best") -> ModelFolder:
 
 
 def _row(value: object, config: ModelConfig) -> int | None:
-    """A token id that the model has a row for; published folders may also hold lists, or ids beyond the vocabulary."""
+    """A token id that the model has a row for, of a list the first one; published folders may hold ids beyond."""
+    if isinstance(value, list):
+        return next((token for token in value if _row(token, config) is not None), None)
     return value if isinstance(value, int) and 0 <= value < config.vocab_size else None
 
 
@@ -87,15 +89,15 @@ def build_model(config: ModelConfig, tensors: dict[str, Tensor], where: Path) ->
     return model.requires_grad_(False).eval()
 
 
-def weights_path(folder: Path, checkpoint: str) -> Path:
-    """The weights file that `best`, `last` or a step number names; raises ModelFolderError."""
+def _read_checkpoint(folder: Path, checkpoint: str) -> tuple[dict[str, Tensor], dict[str, str], Path]:
+    """The weights that `best`, `last` or a step number names, as `read_weights` gives them; raises ModelFolderError."""
     if checkpoint == "best":
-        return folder / names.MODEL
+        return read_weights(folder)
     steps = checkpoint_steps(folder)
     if checkpoint == "last" and steps:
-        return folder / names.CHECKPOINTS / names.checkpoint_name(steps[-1]) / names.MODEL
+        return read_weights(folder / names.CHECKPOINTS / names.checkpoint_name(steps[-1]))
     if checkpoint.isdecimal() and int(checkpoint) in steps:
-        return folder / names.CHECKPOINTS / names.checkpoint_name(int(checkpoint)) / names.MODEL
+        return read_weights(folder / names.CHECKPOINTS / names.checkpoint_name(int(checkpoint)))
     kept = f"It keeps steps {', '.join(map(str, steps))}" if steps else "It keeps no checkpoint"
     raise ModelFolderError(f"'{folder}' has no checkpoint '{checkpoint}'.", f"{kept}; `best` is always there.")
 
@@ -137,29 +139,9 @@ def damage(folder: Path, manifest: dict[str, Any], *, leaving_out: str = "") -> 
         return f"'{error.filename or folder}' cannot be read ({(error.strerror or str(error)).lower()})"
 
 
-def read_json(path: Path, *, missing_ok: bool = False) -> dict[str, Any]:
-    """A JSON object from a small file; raises ModelFolderError. A missing file is {} with `missing_ok`."""
-    try:
-        if path.stat().st_size > CONFIG_LIMIT:
-            raise ModelFolderError(f"'{path}' is too large to be what its name says.")
-        value = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        if missing_ok:
-            return {}
-        raise ModelFolderError(
-            f"'{path.parent}' is no model folder: it has no {path.name}.",
-            "Give a run folder, or a folder in Hugging Face's GPT-2 format.",
-        ) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelFolderError(f"'{path}' cannot be read: {error}.") from None
-    if not isinstance(value, dict):
-        raise ModelFolderError(f"'{path}' is not a JSON object.")
-    return value
-
-
 def refuse_pickles(path: Path) -> None:
     """Raise ModelFolderError for a pickled model, a file, or a folder with nothing but pickled weights."""
-    if path.suffix in PICKLED or (path.is_dir() and not (path / names.MODEL).exists() and _has_pickles(path)):
+    if path.suffix in PICKLED or (path.is_dir() and not has_weights(path) and _has_pickles(path)):
         raise ModelFolderError(
             f"'{path}' holds pickled weights, which are not opened: reading a pickle can run any code.",
             "Convert them to safetensors with a tool that you trust, in a place where that is safe.",

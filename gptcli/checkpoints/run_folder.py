@@ -13,7 +13,7 @@ from torch import Tensor
 from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import Progress
 from gptcli.checkpoints.model_card import model_card
-from gptcli.checkpoints.model_folder import read_json
+from gptcli.checkpoints.small_files import read_json
 from gptcli.checkpoints.tensors import tensor_file
 from gptcli.config import RunConfig, load_config_file, parse_config, to_toml
 from gptcli.errors import ConfigError, ModelFolderError, StorageError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +13,9 @@ EVAL_EXAMPLES = "gptcli eval runs/book other.txt   ·   gptcli eval runs/book te
 
 
 def eval_(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a GPT-2 folder of Hugging Face's.")],
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run, a GPT-2 folder of Hugging Face's, or hf://owner/name.")
+    ],
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Text files, folders, or - (standard input).")],
     stride: Annotated[
         int | None,
@@ -41,12 +42,13 @@ def eval_(
     """Score texts with a model: loss, perplexity, bits per byte and per character."""
     from gptcli.config import DataConfig, nest, parse_section
     from gptcli.generation.load import load_for_sampling
+    from gptcli.interop.hub import local_model
     from gptcli.report.scores import score_texts
     from gptcli.ui.console import Output
     from gptcli.ui.scores import show_scores
 
     output = Output(quiet, verbose, json, no_color)
     data = parse_section(DataConfig, nest({"include": include}))
-    folder = load_for_sampling(run, checkpoint, device, options.number_format(dtype))
+    folder = load_for_sampling(local_model(run, quiet=quiet), checkpoint, device, options.number_format(dtype))
     scores = score_texts(folder, texts, data.include, stride, skip_unknown=unknown is UnknownCharacters.skip)
     show_scores(scores, output)

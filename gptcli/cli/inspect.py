@@ -20,10 +20,11 @@ _MODEL = "Model"
 
 def inspect(
     things: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Argument(
             metavar="[THING...]",
-            help="A run, dataset, tokenizer, text or folder of runs [newest run]; two runs; a tokenizer and a text.",
+            help="A run, model folder, hf://owner/name, dataset, tokenizer, text or folder of runs [newest run]; "
+            "two runs; a tokenizer and a text.",
         ),
     ] = None,
     preset: Annotated[
@@ -55,12 +56,13 @@ def inspect(
     no_color: options.NoColor = False,
 ) -> None:
     """Show what something is: parts, shapes, memory, counts."""
+    from gptcli.interop.hub import local_model
     from gptcli.ui.console import Output
     from gptcli.ui.reports import show_report
 
     output = Output(quiet, verbose, json, no_color)
-    paths = things or []
-    _require_one_subject(paths, preset, vocab_size, machine=machine)
+    _require_one_subject(things or [], preset, vocab_size, machine=machine)
+    paths = [local_model(thing, quiet=quiet) for thing in things or []]
     report = _report(paths, preset, vocab_size, batch_size, length, output, machine=machine)
     show_report(report, output)
 
@@ -94,11 +96,11 @@ def _report(
     return inspection.inspect_path(path, batch_size, length)
 
 
-def _require_one_subject(paths: list[Path], preset: str | None, vocab_size: int | None, *, machine: bool) -> None:
+def _require_one_subject(things: list[str], preset: str | None, vocab_size: int | None, *, machine: bool) -> None:
     """Raise UsageError for what cannot be asked together."""
-    if len(paths) > 2:
-        raise UsageError(f"{len(paths)} things were given.", "Give one, two runs, or a tokenizer and a text.")
-    if bool(paths) + (preset is not None) + machine > 1:
+    if len(things) > 2:
+        raise UsageError(f"{len(things)} things were given.", "Give one, two runs, or a tokenizer and a text.")
+    if bool(things) + (preset is not None) + machine > 1:
         raise UsageError("A THING, --preset and --machine cannot be used together.", "Ask for one at a time.")
     if vocab_size is not None and preset is None:
         raise UsageError("--vocab-size goes with --preset: what is trained has its vocabulary.", "Leave it out.")

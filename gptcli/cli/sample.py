@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -38,9 +37,10 @@ def _choice(*names: str, help: str, metavar: str = "F") -> typer.models.OptionIn
 
 def sample(
     run: Annotated[
-        Path | None,
+        str | None,
         typer.Argument(
-            metavar="[RUN]", help="A run folder, or a GPT-2 folder in Hugging Face's format (default: the newest run)."
+            metavar="[RUN]",
+            help="A run, a GPT-2 folder of Hugging Face's, or hf://owner/name (default: the newest run).",
         ),
     ] = None,
     prompt: Annotated[str | None, typer.Option("-p", "--prompt", metavar="TEXT", help="The text to continue.")] = None,
@@ -165,18 +165,19 @@ def _given(prompt: str | None, prompt_file: str | None, interactive: bool) -> It
     )
 
 
-def _load(run: Path | None, checkpoint: str, device: str, dtype: str, num_samples: int, output: Output) -> ModelFolder:
+def _load(run: str | None, checkpoint: str, device: str, dtype: str, num_samples: int, output: Output) -> ModelFolder:
     """The model, where and how it runs, with memory for so many samples."""
     import torch
 
     from gptcli.generation.load import decoding_threads, find_run, load_for_sampling
     from gptcli.generation.window import require_memory
+    from gptcli.interop.hub import local_model
     from gptcli.training.machine import free_memory
 
+    path = find_run(options.RUNS_ROOT) if run is None else local_model(run, quiet=output.quiet)
     if run is None:
-        run = find_run(options.RUNS_ROOT)
-        output.note(f"Sampling from {run}, the newest run.")
-    folder = load_for_sampling(run, checkpoint, device, options.number_format(dtype))
+        output.note(f"Sampling from {path}, the newest run.")
+    folder = load_for_sampling(path, checkpoint, device, options.number_format(dtype))
     require_memory(folder.model, num_samples, free_memory(folder.model.wte.weight.device))
     torch.set_num_threads(decoding_threads(folder.model))
     step = "" if folder.step is None else f", step {folder.step:,}"

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from gptcli.config import ModelConfig
@@ -30,6 +31,7 @@ _REQUIRED: dict[str, tuple[Any, ...]] = {
     "scale_attn_weights": (True, None),
     "scale_attn_by_inverse_layer_idx": (False, None),
     "add_cross_attention": (False, None),
+    "quantization_config": (None,),
 }
 """Keys of a config.json that must have one of these values for the model to be GPT-2; None: the key may be absent."""
 
@@ -97,20 +99,26 @@ def tensors_from_hf(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor
 
     Raises ModelFolderError that lists every missing, unexpected and misshapen tensor.
     """
-    state = {}
+    state: dict[str, Tensor] = {}
+    problems = []
     for stored_name, tensor in tensors.items():
         name = stored_name.removeprefix(PREFIX)
-        if not _MASK_BUFFER.fullmatch(name) and name != HEAD:
-            state[name] = _flipped(name, tensor)
-    problems = [f"{name} is missing" for name in expected.keys() - state.keys()]
+        if _MASK_BUFFER.fullmatch(name) or stored_name == HEAD:
+            continue
+        if name in state:
+            problems.append(f"{name} is there twice, with and without '{PREFIX}'")
+        if not tensor.is_floating_point():
+            problems.append(f"{name} has numbers of type {str(tensor.dtype).removeprefix('torch.')}")
+        state[name] = _flipped(name, tensor)
+    problems += [f"{name} is missing" for name in expected.keys() - state.keys()]
     problems += [f"{name} is not expected" for name in state.keys() - expected.keys()]
     problems += [
         f"{name} has shape {list(state[name].shape)} instead of {list(expected[name].shape)}"
         for name in state.keys() & expected.keys()
         if state[name].shape != expected[name].shape
     ]
-    head = tensors.get(HEAD)
-    if head is not None and "wte.weight" in state and not head.equal(state["wte.weight"]):
+    head, embedding = tensors.get(HEAD), state.get("wte.weight")
+    if head is not None and embedding is not None and not torch.equal(head.float(), embedding.float()):
         problems.append(f"{HEAD} differs from the token embedding, to which GPT-2 ties it")
     if problems:
         raise ModelFolderError(f"{where} does not fit its config.json: {'; '.join(sorted(problems))}.")

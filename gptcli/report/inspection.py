@@ -11,6 +11,7 @@ from gptcli.checkpoints.model_folder import PICKLED, read_model_config, refuse_p
 from gptcli.checkpoints.run_folder import is_run, read_run
 from gptcli.config import PRESET_ALIASES, PRESETS, build_config
 from gptcli.errors import GptcliError, ModelFolderError, UsageError
+from gptcli.interop.hub import model_name
 from gptcli.model.gpt import parameter_count
 from gptcli.report.machine import MachineReport
 from gptcli.report.model import ModelReport, describe_model
@@ -89,7 +90,7 @@ def inspect_path(path: Path, batch_size: int | None, length: int | None) -> Repo
     if (path / names.CONFIG).exists():
         config = read_model_config(path)
         return describe_model(
-            path.name, config, batch_size or 1, _within(length, config.block_size), samples=batch_size or 1
+            model_name(path), config, batch_size or 1, _within(length, config.block_size), samples=batch_size or 1
         )
     if _holds_tokenizer(path):
         return describe_tokenizer(path)

@@ -1,0 +1,32 @@
+"""Reading the JSON files of run and model folders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from gptcli.errors import ModelFolderError
+
+SIZE_LIMIT = 1 << 20
+"""Bytes that a config.json, index or manifest may have; a larger one is no such file."""
+
+
+def read_json(path: Path, *, missing_ok: bool = False) -> dict[str, Any]:
+    """A JSON object from a small file; raises ModelFolderError. A missing file is {} with `missing_ok`."""
+    try:
+        if path.stat().st_size > SIZE_LIMIT:
+            raise ModelFolderError(f"'{path}' is too large to be what its name says.")
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        if missing_ok:
+            return {}
+        raise ModelFolderError(
+            f"'{path.parent}' is no model folder: it has no {path.name}.",
+            "Give a run folder, or a folder in Hugging Face's GPT-2 format.",
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelFolderError(f"'{path}' cannot be read: {error}.") from None
+    if not isinstance(value, dict):
+        raise ModelFolderError(f"'{path}' is not a JSON object.")
+    return value

@@ -1,0 +1,67 @@
+"""The weights of a model folder, in one safetensors file or in shards with an index.
+
+An index (`model.safetensors.index.json`) names the file of each tensor. Folders come from strangers: its file names
+must be plain, so that none leads out of the folder, and index and files must agree exactly.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from gptcli.checkpoints import names
+from gptcli.checkpoints.small_files import read_json
+from gptcli.checkpoints.tensors import read_tensors
+from gptcli.errors import ModelFolderError
+
+_HINT = "Restore the folder from its source."
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether a folder holds weights that can be opened."""
+    return any((folder / name).exists() for name in (names.MODEL, names.MODEL_INDEX))
+
+
+def read_weights(folder: Path) -> tuple[dict[str, Tensor], dict[str, str], Path]:
+    """The tensors of a model folder as they are stored, the header's metadata, and the file to name in errors.
+
+    Where there is one file, an index beside it counts for nothing. Raises ModelFolderError.
+    """
+    single, index = folder / names.MODEL, folder / names.MODEL_INDEX
+    if not single.exists() and index.exists():
+        return _read_shards(folder, index), {}, index
+    tensors, metadata = read_tensors(single)
+    return tensors, metadata, single
+
+
+def _read_shards(folder: Path, index: Path) -> dict[str, Tensor]:
+    weight_map = _weight_map(read_json(index), index)
+    tensors: dict[str, Tensor] = {}
+    problems: list[str] = []
+    for file in sorted(set(weight_map.values())):
+        stored, _ = read_tensors(folder / file)
+        listed = {name for name, where in weight_map.items() if where == file}
+        problems += [f"{file} lacks {name}" for name in listed - stored.keys()]
+        problems += [f"{file} holds {name} too" for name in stored.keys() - listed]
+        tensors |= stored
+    if problems:
+        raise ModelFolderError(f"'{index}' does not fit its files: {'; '.join(sorted(problems))}.", _HINT)
+    return tensors
+
+
+def _weight_map(values: dict[str, Any], index: Path) -> dict[str, str]:
+    """Tensor names and their files; raises ModelFolderError if it is no such table, or a file has no plain name."""
+    weight_map = values.get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise ModelFolderError(f"'{index}' has no weight_map.", _HINT)
+    for file in weight_map.values():
+        if (
+            not isinstance(file, str)
+            or not file.endswith(".safetensors")
+            or file.startswith(".")
+            or set(file) & {*"/\\"}
+        ):
+            raise ModelFolderError(f"'{index}' names {file!r}, which is no safetensors file beside it.", _HINT)
+    return weight_map
