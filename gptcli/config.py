@@ -1,8 +1,9 @@
 """The one config tree, the presets, and the rule of precedence.
 
-A run is described by one frozen `RunConfig`. It is put together by `build_config` from four layers, each stronger than
-the one before: defaults < preset < config file < flags and `--set`. Fields that are None after that are open: training
-fills them once from the data and the machine, and the run folder stores the complete result (`gptcli.toml`).
+A run is described by one frozen `RunConfig`. It is put together by `build_config` from layers, each stronger than the
+one before: defaults < preset < fine-tuning recipe (where training starts from weights) < config file < flags and
+`--set`. Fields that are None after that are open: training fills them once from the data and the machine, and the run
+folder stores the complete result (`gptcli.toml`).
 
 Nothing here imports torch, so that `gptcli --help` stays quick.
 """
@@ -10,6 +11,7 @@ Nothing here imports torch, so that `gptcli --help` stays quick.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -126,6 +128,11 @@ class TrainConfig(_Section):
     """Sequences per update, over all micro-batches."""
     micro_batch_size: Count | None = None
     """Sequences that go through the model at once; None: as many as fit. Changes memory, not the recipe."""
+    init_from: str | None = None
+    """Weights to start from instead of random ones: a run, a folder in Hugging Face's GPT-2 format, or
+    hf://owner/name[@revision]. Stored without the way to it."""
+    init_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    """Digest of those weights in float32; where it is stated, no others are taken."""
     max_steps: Count | None = None
     """Updates in all, the span of the schedule; None: from `epochs`, `max_time` or the preset."""
     epochs: Positive | None = None
@@ -221,6 +228,10 @@ PRESETS: dict[str, Values] = {
 
 PRESET_ALIASES = {"gpt2-small": "gpt2"}
 
+FINE_TUNING_LR_SHARE = 0.1
+FINE_TUNING_EVALUATIONS = 10
+"""Evaluations of a fine-tuning unless `train.eval_every` says otherwise: of a short training, each a tenth."""
+
 CHANGEABLE_ON_RESUME = frozenset(
     {
         *("train.max_steps", "train.epochs", "train.max_time", "train.patience"),
@@ -239,6 +250,31 @@ def preset(name: str) -> Values:
     return values
 
 
+def fine_tuning(preset_name: str) -> Values:
+    """The layer over a preset for training that starts from weights: a lower rate, few passes, an early stop.
+
+    The rate is a share of what the preset trains with from nothing, since that falls with the size of the model too;
+    for GPT-2 small it is 6e-5. docs/log.md has the figures.
+    """
+    return {
+        "optim": {"lr": preset(preset_name)["optim"]["lr"] * FINE_TUNING_LR_SHARE, "schedule": "linear"},
+        "train": {"batch_size": 8, "max_steps": None, "epochs": 3.0, "patience": 3},
+    }
+
+
+def nearest_preset(model: ModelConfig) -> str:
+    """The preset whose blocks are nearest in size, for its recipe."""
+
+    def size(n_layer: int, n_embd: int) -> float:
+        return math.log(n_layer * n_embd**2)
+
+    def distance(name: str) -> float:
+        shape = PRESETS[name]["model"]
+        return abs(size(shape["n_layer"], shape["n_embd"]) - size(model.n_layer, model.n_embd))
+
+    return min(PRESETS, key=distance)
+
+
 def merge(*layers: Mapping[str, Any]) -> Values:
     """One nested dictionary from several; a later layer wins, section by section and key by key."""
     merged: Values = {}
@@ -250,7 +286,7 @@ def merge(*layers: Mapping[str, Any]) -> Values:
 
 
 def build_config(preset_name: str, *layers: Mapping[str, Any], vocab_size: int) -> RunConfig:
-    """The config of a run: defaults < preset < `layers`, each stronger than the one before (config file < flags).
+    """The config of a run: defaults < preset < `layers`, each stronger than the one before.
 
     `vocab_size` comes from the tokenizer, since the model needs a row for each of its ids. Raises ConfigError, which
     names every problem at once.

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from gptcli.checkpoints.checkpoint import Progress
 from gptcli.config import RunConfig
 from gptcli.model.loss import perplexity
+from gptcli.interop.hub import is_address, split_address
 from gptcli.text.dataset import Dataset
 from gptcli.text.tokenizer import Tokenizer
 
@@ -43,8 +44,10 @@ def model_card(name: str, config: RunConfig, dataset: Dataset, progress: Progres
     if progress.best_val_loss is not None:
         rows["validation loss"] = loss_in_words(progress.best_val_loss)
         rows["best step"] = f"{progress.best_step:,}"
+    if train.init_from is not None:
+        rows["started from"] = f"{train.init_from} (sha256 of its weights {(train.init_sha256 or '')[:16]})"
     table = markdown_rows(rows)
-    return f"""{FRONT_MATTER}
+    return f"""{_front_matter(train.init_from)}
 # {name}
 
 A GPT-2 language model, trained with gptcli.
@@ -58,6 +61,13 @@ Generate text with `gptcli sample` and the path of this folder, or open it in Py
 {IN_PYTHON}{alphabet_warning(dataset.tokenizer)}
 The complete recipe is in `gptcli.toml`: `gptcli train -c gptcli.toml DATA` repeats the run.
 """
+
+
+def _front_matter(init_from: str | None) -> str:
+    """The front matter; it names the model on the Hub that training started from, if it did."""
+    if init_from is None or not is_address(init_from):
+        return FRONT_MATTER
+    return FRONT_MATTER.removesuffix("---\n") + f"base_model: {split_address(init_from)[0]}\n---\n"
 
 
 def loss_in_words(loss: float) -> str:

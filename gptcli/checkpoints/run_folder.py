@@ -5,6 +5,7 @@ It holds no absolute path and nothing outside it is needed to sample from it. It
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,8 +41,13 @@ def is_run(path: Path) -> bool:
     return (path / names.RUN_CONFIG).is_file() and (path / MANIFEST).is_file()
 
 
-def create_run(path: Path, config: RunConfig, dataset: Dataset) -> StoredRun:
-    """Make a run folder without weights yet; raises StorageError if something else stands there."""
+def create_run(
+    path: Path, config: RunConfig, dataset: Dataset, weights: Mapping[str, Tensor] | None = None
+) -> StoredRun:
+    """Make a run folder, with the weights that it starts from if they are not random.
+
+    Raises StorageError if something else stands there.
+    """
     if path.exists() and not path.is_dir():
         raise StorageError(f"'{path}' is a file; a run needs a folder of its own.", "Choose another place with --out.")
     end_id = dataset.tokenizer.end_of_text if dataset.uses_end_of_text else None
@@ -55,6 +61,8 @@ def create_run(path: Path, config: RunConfig, dataset: Dataset) -> StoredRun:
         new.write(names.TOKENIZER_CONFIG, to_json(tokenizer_settings(end_text, config.model.block_size)))
         new.write(names.RUN_CONFIG, to_toml(config).encode())
         new.write(names.README, model_card(path.name, config, dataset, Progress()).encode())
+        if weights is not None:
+            new.write(names.MODEL, tensor_file(weights, {"step": "0"}))
         new.write(MANIFEST, to_json(_manifest(new.path, dataset.name, dataset.fingerprint)))
     return StoredRun(path, config, dataset.name, dataset.fingerprint)
 

@@ -80,6 +80,11 @@ def is_dataset(path: str | Path) -> bool:
         return False
 
 
+def name_of(inputs: Sequence[str]) -> str:
+    """What the dataset of `inputs` is called, before it is there. Raises DatasetError."""
+    return read_manifest(Path(inputs[0])).name if is_dataset(inputs[0]) else _safe_name(inputs[0])
+
+
 def open_dataset(path: Path, *, verify: bool | None = None) -> Dataset:
     """Open a dataset folder.
 

@@ -71,9 +71,12 @@ class Optimizer:
         return ""
 
     def tensors(self) -> dict[str, Tensor]:
-        """AdamW's state by parameter name, as it is saved: `exp_avg.NAME`, `exp_avg_sq.NAME` and one `step`."""
+        """AdamW's state by parameter name, as it is saved: `exp_avg.NAME`, `exp_avg_sq.NAME` and one `step`.
+
+        Before the first update there is none of it.
+        """
         tensors: dict[str, Tensor] = {}
-        for parameter, name in self.names.items():
+        for parameter, name in self.names.items() if self.adamw.state else ():
             state = self.adamw.state[parameter]
             tensors[f"exp_avg.{name}"] = state["exp_avg"]
             tensors[f"exp_avg_sq.{name}"] = state["exp_avg_sq"]
@@ -82,7 +85,7 @@ class Optimizer:
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         """Restore what `tensors` gave; raises KeyError where one is missing."""
-        for parameter, name in self.names.items():
+        for parameter, name in self.names.items() if "step" in tensors else ():
             self.adamw.state[parameter] = {
                 "step": tensors["step"].to(self.device, copy=True),
                 "exp_avg": tensors[f"exp_avg.{name}"].to(self.device).view_as(parameter),

@@ -130,6 +130,7 @@ def _run(report: RunReport) -> list[RenderableType]:
     rows = [
         ("preset", summary.preset),
         ("data", f"{report.data} ({report.data_fingerprint[:8]})"),
+        ("started from", _start(report.config)),
         ("state", state),
         ("step", f"{summary.step:,} of {summary.max_steps:,}" if summary.max_steps else summary.step),
         ("tokens", report.tokens),
@@ -149,6 +150,11 @@ def _recipe(config: dict[str, Any]) -> str:
     rate = f"lr {optim['lr']:g} {optim['schedule']}"
     batch = f"{train['batch_size']:,} sequences a step"
     return f"{batch}, {rate}, dropout {model['dropout']:g}, {train['dtype']}, seed {train['seed']}"
+
+
+def _start(config: dict[str, Any]) -> str | None:
+    name, sha256 = config["train"]["init_from"], config["train"]["init_sha256"] or ""
+    return None if name is None else f"{name} ({sha256[:8]})"
 
 
 def _loss_at(loss: float | None, step: int | None) -> str | None:
