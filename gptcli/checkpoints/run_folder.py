@@ -70,6 +70,9 @@ def create_run(
 def read_run(path: Path) -> StoredRun:
     """The config and data of a run folder; raises ModelFolderError."""
     manifest = read_json(path / MANIFEST)
+    if manifest.get("format") != FORMAT:
+        found = manifest.get("format")
+        raise ModelFolderError(f"'{path}' has format {found}, and this version reads {FORMAT}.", "Use a newer gptcli.")
     data = manifest.get("data", {})
     try:
         config = parse_config(load_config_file(path / names.RUN_CONFIG))

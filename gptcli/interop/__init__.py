@@ -1,1 +1,1 @@
-"""Other tools' formats: Hugging Face folders."""
+"""Other tools' formats: Hugging Face folders and GGUF."""

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
-from gptcli.config import ModelConfig
-from gptcli.errors import ConfigError, ModelFolderError
+from gptcli.config import ModelConfig, config_error
+from gptcli.errors import ModelFolderError
 from gptcli.model.gpt import INITIAL_DEVIATION, LAYER_NORM_EPSILON
 
 PREFIX = "transformer."
@@ -82,8 +83,8 @@ def config_from_hf(values: Mapping[str, Any], where: str) -> ModelConfig:
         )
     except KeyError as error:
         raise ModelFolderError(f"{where} has no key {error}.") from None
-    except (ValueError, ConfigError) as error:
-        raise ModelFolderError(f"{where} has impossible sizes: {error}.") from None
+    except ValidationError as error:
+        raise ModelFolderError(f"{where} cannot be used: {config_error(error, ModelConfig).message}") from None
     if values.get("n_inner") not in (None, 4 * config.n_embd):
         raise ModelFolderError(f"{where} is not supported: n_inner is {values['n_inner']}, where GPT-2 has 4 n_embd.")
     return config

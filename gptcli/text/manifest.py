@@ -68,7 +68,8 @@ class Manifest(_Entry):
     """The content of `dataset.json`."""
 
     format: Literal[1]
-    name: str
+    name: Annotated[str, Field(pattern=r"^[^./\x00][^/\x00]*$")]
+    """What runs are called after: a plain folder name."""
     key: Sha256
     """Hash of the sources and of the tokenizer and split settings: equal keys give equal datasets."""
     tokenizer: TokenizerEntry
