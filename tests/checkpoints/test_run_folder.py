@@ -136,8 +136,11 @@ def test_a_damaged_config_is_told(dataset: Dataset, config: RunConfig, tmp_path:
     with pytest.raises(ModelFolderError, match=r"gptcli\.toml' is damaged"):
         read_run(tmp_path / "run")
     (tmp_path / "run/gptcli.toml").write_text(whole)
-    (tmp_path / "run/manifest.json").write_text("{}")
+    (tmp_path / "run/manifest.json").write_text('{"format": 1}')
     with pytest.raises(ModelFolderError, match="does not say what the run was trained on"):
+        read_run(tmp_path / "run")
+    (tmp_path / "run/manifest.json").write_text('{"format": 2}')
+    with pytest.raises(ModelFolderError, match="has format 2"):
         read_run(tmp_path / "run")
 
 
