@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from gptcli.cli import options
-from gptcli.cli.sample import UnknownCharacters
 
 EVAL_EXAMPLES = "gptcli eval runs/book other.txt   ·   gptcli eval runs/book texts/ --stride 64 --json"
 
@@ -27,10 +26,8 @@ def eval_(
         ),
     ] = None,
     include: options.Include = None,
-    unknown: Annotated[
-        UnknownCharacters, typer.Option("--unknown", help="Characters that the model does not know.")
-    ] = UnknownCharacters.error,
-    checkpoint: Annotated[str, typer.Option("--checkpoint", metavar="best|last|STEP", help="Which weights.")] = "best",
+    unknown: options.Unknown = options.UnknownCharacters.error,
+    checkpoint: options.Checkpoint = "best",
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     quiet: options.Quiet = False,
@@ -50,5 +47,5 @@ def eval_(
     output = Output(quiet, verbose, json, no_color)
     data = parse_section(DataConfig, nest({"include": include}))
     folder = load_for_sampling(local_model(run, quiet=quiet), checkpoint, device, options.number_format(dtype))
-    scores = score_texts(folder, texts, data.include, stride, skip_unknown=unknown is UnknownCharacters.skip)
+    scores = score_texts(folder, texts, data.include, stride, skip_unknown=unknown is options.UnknownCharacters.skip)
     show_scores(scores, output)

@@ -53,7 +53,7 @@ def export(
             "--out", "-o", metavar="PATH", help="What to write (default: RUN's name.gguf, -ollama/ or -hf/, here)."
         ),
     ] = None,
-    checkpoint: Annotated[str, typer.Option("--checkpoint", metavar="best|last|STEP", help="Which weights.")] = "best",
+    checkpoint: options.Checkpoint = "best",
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier export that stands there.")] = False,
     push: Annotated[
         str | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast, get_args
 
@@ -32,6 +33,19 @@ Dtype = Annotated[
         rich_help_panel=MACHINE_PANEL,
     ),
 ]
+
+
+class UnknownCharacters(StrEnum):
+    """What to do with characters that a model's tokenizer does not know."""
+
+    error = "error"
+    skip = "skip"
+
+
+Unknown = Annotated[
+    UnknownCharacters, typer.Option("--unknown", help="Characters that the model does not know: refuse, or leave out.")
+]
+Checkpoint = Annotated[str, typer.Option("--checkpoint", metavar="best|last|STEP", help="Which weights of a run.")]
 
 
 def number_format(name: str) -> DtypeName | None:

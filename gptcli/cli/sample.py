@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,13 +20,6 @@ SAMPLE_EXAMPLES = "gptcli sample -p 'ROMEO:'   ·   gptcli sample runs/book -n 5
 FRESH_SEEDS = 1_000_000
 """Seeds that are drawn where none is given: few enough digits to be typed again."""
 _CHOICE, _AMOUNT = "Choosing tokens", "How much"
-
-
-class UnknownCharacters(StrEnum):
-    """What to do with characters of a prompt that the tokenizer does not know."""
-
-    error = "error"
-    skip = "skip"
 
 
 def _choice(*names: str, help: str, metavar: str = "F") -> typer.models.OptionInfo:
@@ -88,10 +80,8 @@ def sample(
     interactive: Annotated[
         bool, typer.Option("-i", "--interactive", help="Continue lines that you type, until Ctrl-D.")
     ] = False,
-    unknown: Annotated[
-        UnknownCharacters, typer.Option("--unknown", help="Characters in the prompt that the model does not know.")
-    ] = UnknownCharacters.error,
-    checkpoint: Annotated[str, typer.Option("--checkpoint", metavar="best|last|STEP", help="Which weights.")] = "best",
+    unknown: options.Unknown = options.UnknownCharacters.error,
+    checkpoint: options.Checkpoint = "best",
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     quiet: options.Quiet = False,
@@ -130,7 +120,7 @@ def _converse(
     folder: ModelFolder,
     lines: Iterable[str],
     config: SamplingConfig,
-    unknown: UnknownCharacters,
+    unknown: options.UnknownCharacters,
     output: Output,
 ) -> None:
     """Continue line after line, each with seeds of its own. A line that cannot be encoded ends nothing."""
@@ -187,7 +177,13 @@ def _load(run: str | None, checkpoint: str, device: str, dtype: str, num_samples
 
 
 def _continue(
-    folder: ModelFolder, text: str, config: SamplingConfig, unknown: UnknownCharacters, output: Output, *, echo: bool
+    folder: ModelFolder,
+    text: str,
+    config: SamplingConfig,
+    unknown: options.UnknownCharacters,
+    output: Output,
+    *,
+    echo: bool,
 ) -> None:
     """Continue one prompt and show the result."""
     from gptcli.generation.prompt import prompt_ids
