@@ -18,9 +18,10 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -35,12 +36,11 @@ _HASH_CHUNK = 1 << 20
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
     """Turn an OSError about `path` into a StorageError that a person can act on."""
+    full = "Free some space, or choose another place with --out, and run the same command again."
     hints = {
-        errno.ENOSPC: "Free some space, or choose another place with --out, and run the same command again.",
-        errno.EDQUOT: "Free some space, or choose another place with --out, and run the same command again.",
+        **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), full),
         errno.EROFS: "Choose a place that can be written to with --out.",
-        errno.EACCES: "Check the permissions, or choose another place with --out.",
-        errno.EPERM: "Check the permissions, or choose another place with --out.",
+        **dict.fromkeys((errno.EACCES, errno.EPERM), "Check the permissions, or choose another place with --out."),
     }
     try:
         yield
@@ -82,8 +82,9 @@ def new_directory(final: Path, *, manifest: str | None = MANIFEST, replace: bool
     if is_occupied(final) and not replace:
         raise StorageError(f"'{final}' is already there.", "Choose another place with --out.")
     with disk_errors(final):
-        final.parent.mkdir(parents=True, exist_ok=True)
-        _remove_tree(temporary)
+        _make_directories(final.parent)
+    remove_leftovers(final.parent, of=final.name)
+    with disk_errors(final):
         temporary.mkdir()
     try:
         yield NewDirectory(temporary)
@@ -95,10 +96,11 @@ def new_directory(final: Path, *, manifest: str | None = MANIFEST, replace: bool
                 doomed = final.with_name(f".{final.name}-old-{os.getpid()}{TEMPORARY_SUFFIX}")
                 os.rename(final, doomed)
                 os.rename(temporary, final)
+                _flush_directory(final.parent)  # else a power failure may undo the second renaming alone
                 _remove_tree(doomed)
             else:
                 os.rename(temporary, final)
-            _flush_directory(final.parent)
+                _flush_directory(final.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -116,37 +118,49 @@ def write_file(path: Path, content: bytes | Iterable[bytes | memoryview]) -> Non
             os.replace(temporary, path)
             _flush_directory(path.parent)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # what went wrong first is what is told
+            temporary.unlink(missing_ok=True)
         raise
 
 
 class AppendLog:
-    """A file of lines that only grows. Each line reaches the operating system at once; `sync` brings it to the disk."""
+    """A file of lines that only grows. Each line reaches the operating system at once; `sync` brings it to the disk.
+
+    What the disk refuses is kept, and written before the next line: a disk that is full for a while costs no line.
+    """
 
     def __init__(self, path: Path, keep_bytes: int) -> None:
         """Open `path`, cut to its first `keep_bytes` bytes (0 starts it anew); a shorter one is cut to whole lines."""
         self.path = path
+        self._unwritten = b""
         with disk_errors(path):
-            self._file = open(path, "a+b")  # noqa: SIM115 - closed by close()
+            self._file = open(path, "a+b", buffering=0)  # noqa: SIM115 - closed by close()
             self._file.seek(0)
             kept = self._file.read(keep_bytes)
             # `truncate` would fill a file that lost its end with zeros, and a next line would hang on to half a one.
             self._file.truncate(kept.rfind(b"\n") + 1)
             self._file.seek(0, os.SEEK_END)
+            _flush_directory(path.parent)  # its name may be new
 
     def append(self, line: str) -> None:
-        with disk_errors(self.path):
-            self._file.write(line.encode() + b"\n")
-            self._file.flush()
+        """Add a line. Where this raises StorageError the line is kept, and comes with the next one."""
+        self._unwritten += line.encode() + b"\n"
+        self._write()
 
     def sync(self) -> int:
-        """Flush to the disk; the length in bytes."""
+        """Flush to the disk; the length in bytes. Raises StorageError while a line is still unwritten."""
+        self._write()
         with disk_errors(self.path):
-            _flush(self._file)
+            os.fsync(self._file.fileno())
             return self._file.tell()
 
     def close(self) -> None:
         self._file.close()
+
+    def _write(self) -> None:
+        with disk_errors(self.path):
+            while self._unwritten:
+                self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
 
 
 class FolderLock:
@@ -155,7 +169,7 @@ class FolderLock:
     def __init__(self, folder: Path) -> None:
         """Take the lock; raises StorageError if another process holds it."""
         with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+            _make_directories(folder)
             self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             with disk_errors(folder):
@@ -180,7 +194,9 @@ class FolderLock:
 def fingerprints(folder: Path, names: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
     """{file name: {"bytes": size, "sha256": hex}} for the named files of a folder, or for all of them."""
     chosen = sorted(path.name for path in folder.iterdir()) if names is None else sorted(names)
-    return {name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_of_file(folder / name)} for name in chosen}
+    with disk_errors(folder):
+        paths = {name: folder / name for name in chosen}
+        return {name: {"bytes": p.stat().st_size, "sha256": sha256_of_file(p)} for name, p in paths.items()}
 
 
 def mismatch(folder: Path, files: dict[str, dict[str, Any]], *, hashes: bool = True) -> str:
@@ -218,14 +234,21 @@ def remove_directory(path: Path) -> None:
     doomed = path.with_name(f".{path.name}-{os.getpid()}{TEMPORARY_SUFFIX}")
     with disk_errors(path):
         os.rename(path, doomed)
+        _flush_directory(path.parent)  # else a power failure may undo the renaming, but not all of the deletions
         _remove_tree(doomed)
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Delete what killed processes left half-written in `folder`; what a living process is writing stays."""
+def remove_leftovers(folder: Path, of: str | None = None) -> None:
+    """Delete what killed processes left half-written in `folder`; what a living process is writing stays.
+
+    `of` is the final name of what they were writing; None: anything.
+    """
+    name = re.escape(of) if of is not None else ".+"
+    ours = re.compile(rf"\.{name}-(?:old-)?([0-9]+){re.escape(TEMPORARY_SUFFIX)}")
     with disk_errors(folder):
-        for path in folder.glob(f".*{TEMPORARY_SUFFIX}"):
-            if _writer_lives(path):
+        for path in folder.iterdir() if folder.is_dir() else ():
+            found = ours.fullmatch(path.name)
+            if not found or _is_another_process(int(found[1])):
                 continue
             if path.is_dir() and not path.is_symlink():
                 _remove_tree(path)
@@ -233,13 +256,12 @@ def remove_leftovers(folder: Path) -> None:
                 path.unlink()
 
 
-def _writer_lives(temporary: Path) -> bool:
-    """Whether the process whose number stands in a temporary name is another one that still runs."""
-    digits = temporary.name.removesuffix(TEMPORARY_SUFFIX).rpartition("-")[2]
-    if not digits.isdecimal() or int(digits) == os.getpid():
+def _is_another_process(number: int) -> bool:
+    """Whether a process of this number runs, and is not this one."""
+    if number == os.getpid():
         return False
     try:
-        os.kill(int(digits), 0)
+        os.kill(number, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:  # somebody else's process
@@ -255,6 +277,14 @@ def to_json(value: Any) -> bytes:
 def _remove_tree(path: Path) -> None:
     if path.exists():
         shutil.rmtree(path)
+
+
+def _make_directories(path: Path) -> None:
+    """`mkdir -p`, such that the new names survive a power failure."""
+    if not path.is_dir():
+        _make_directories(path.parent)
+        path.mkdir(exist_ok=True)
+        _flush_directory(path.parent)
 
 
 def _flush(file: BinaryIO) -> None:

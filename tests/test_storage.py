@@ -140,16 +140,23 @@ def test_a_log_that_is_shorter_keeps_whole_lines(tmp_path: Path, content: str, l
     assert (tmp_path / "log").read_text() == left
 
 
-def test_a_full_disk_is_told_by_the_log(tmp_path: Path) -> None:
+def test_what_a_full_disk_refuses_comes_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = AppendLog(tmp_path / "log", 0)
+    file = log._file
     if not os.path.exists("/dev/full"):
         pytest.skip("this system has no /dev/full")
-    (tmp_path / "log").symlink_to("/dev/full")
-    log = AppendLog.__new__(AppendLog)
-    log.path, log._file = tmp_path / "log", open(tmp_path / "log", "ab")  # noqa: SIM115
-    with pytest.raises(StorageError, match="no space left"):
-        log.append("one")
-    with pytest.raises(OSError, match="No space"):
-        log.close()
+    with open("/dev/full", "wb", buffering=0) as full:
+        monkeypatch.setattr(log, "_file", full)
+        for line in ("one", "two"):
+            with pytest.raises(StorageError, match="no space left"):
+                log.append(line)
+        with pytest.raises(StorageError, match="no space left"):
+            log.sync()
+    monkeypatch.setattr(log, "_file", file)
+    log.append("three")
+    assert log.sync() == 14
+    log.close()
+    assert (tmp_path / "log").read_text() == "one\ntwo\nthree\n"
 
 
 ANOTHER_WRITER = """
@@ -189,14 +196,24 @@ def test_a_lock_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_leftovers_of_a_killed_process_go_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / ".step-00000005-123.partial").mkdir()
-    (tmp_path / ".step-00000005-123.partial/model").write_text("half")
-    (tmp_path / ".a-123.partial").write_text("half")
-    for kept in (".hidden", "mine.partial", "a"):
+    (tmp_path / ".step-00000005-4194999.partial").mkdir()
+    (tmp_path / ".step-00000005-4194999.partial/model").write_text("half")
+    (tmp_path / ".a-4194999.partial").write_text("half")
+    for kept in (".hidden", "mine.partial", ".other.partial", "a"):
         (tmp_path / kept).write_text("mine")
+    remove_leftovers(tmp_path, of="b")
+    assert ".a-4194999.partial" in names(tmp_path)
     remove_leftovers(tmp_path)
-    assert names(tmp_path) == {".hidden", "mine.partial", "a"}
+    assert names(tmp_path) == {".hidden", "mine.partial", ".other.partial", "a"}
     remove_leftovers(tmp_path / "missing")
+
+
+def test_a_new_directory_removes_what_a_killed_process_left_of_it(tmp_path: Path) -> None:
+    for left in (".b-4194999.partial", ".b-old-4194999.partial", ".c-4194999.partial"):
+        (tmp_path / left).mkdir()
+    with new_directory(tmp_path / "b") as new:
+        new.write("one", b"1")
+    assert names(tmp_path) == {"b", ".c-4194999.partial"}
 
 
 def test_only_real_folders_are_removed(tmp_path: Path) -> None:

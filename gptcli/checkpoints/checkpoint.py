@@ -23,12 +23,13 @@ from torch import Tensor
 from gptcli.checkpoints import names
 from gptcli.checkpoints.model_folder import checkpoint_steps, damage
 from gptcli.checkpoints.small_files import read_json
-from gptcli.checkpoints.tensors import read_tensors, tensor_file
+from gptcli.checkpoints.tensors import read_tensors, tensor_file, verify_tensors
 from gptcli.errors import ModelFolderError, StorageError
 from gptcli.storage import MANIFEST, new_directory, remove_directory, to_json
 
 FORMAT = 1
 RANDOM_PREFIX = "random."
+_BAD_DISK = "The disk may be failing: choose another place with --out."
 
 
 @dataclass
@@ -66,7 +67,10 @@ class Checkpoint:
 
 
 def save_checkpoint(run: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint into a run folder; returns its folder. Raises StorageError, with nothing half-written."""
+    """Write a checkpoint into a run folder and read it back; returns its folder.
+
+    Raises StorageError, with nothing half-written.
+    """
     folder = run / names.CHECKPOINTS / names.checkpoint_name(checkpoint.progress.step)
     random = {RANDOM_PREFIX + name: state for name, state in checkpoint.random.items()}
     state = {
@@ -81,6 +85,12 @@ def save_checkpoint(run: Path, checkpoint: Checkpoint) -> Path:
         new.write(names.MODEL, tensor_file(checkpoint.model, metadata))
         new.write(names.OPTIMIZER, tensor_file(checkpoint.optimizer | random, metadata))
         new.write(names.STATE, to_json(state))
+    try:
+        for name in (names.MODEL, names.OPTIMIZER):
+            verify_tensors(folder / name)
+    except ModelFolderError as error:
+        remove_directory(folder)
+        raise StorageError(f"The checkpoint was not stored as it was written: {error.message}", _BAD_DISK) from None
     return folder
 
 
@@ -147,6 +157,8 @@ def discard_damaged(run: Path, newer_than: int) -> None:
 
 
 def prune_checkpoints(run: Path, keep: int) -> None:
-    """Delete all but the `keep` newest checkpoints."""
+    """Delete all but the `keep` newest checkpoints; nothing where `checkpoints` is a link to somewhere else."""
+    if (run / names.CHECKPOINTS).is_symlink():
+        return
     for step in checkpoint_steps(run)[:-keep]:
         remove_directory(run / names.CHECKPOINTS / names.checkpoint_name(step))

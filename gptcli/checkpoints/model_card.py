@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from gptcli.checkpoints.checkpoint import Progress
 from gptcli.config import RunConfig
-from gptcli.model.loss import perplexity
 from gptcli.interop.hub import is_address, split_address
+from gptcli.model.loss import perplexity
 from gptcli.text.dataset import Dataset
 from gptcli.text.tokenizer import Tokenizer
 

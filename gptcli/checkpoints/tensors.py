@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +52,12 @@ def tensor_file(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> I
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
     """Hexadecimal sha256 over names, formats, shapes and bytes, in the order of the names."""
+    return _digest(sorted(tensors.items()))
+
+
+def _digest(tensors: Iterable[tuple[str, Tensor]]) -> str:
     hasher = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
+    for name, tensor in tensors:
         hasher.update(f"{name}\0{_DTYPE_NAMES[tensor.dtype]}\0{list(tensor.shape)}\0".encode())
         hasher.update(_bytes_of(tensor))
     return hasher.hexdigest()
@@ -76,6 +80,18 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     if expected is not None and digest(tensors) != expected:
         raise ModelFolderError(f"'{path}' was altered: its sha256 differs.", "Use another checkpoint or copy.")
     return tensors, metadata
+
+
+def verify_tensors(path: Path) -> None:
+    """Raise ModelFolderError unless a file of `tensor_file` reads back as written; one tensor is in memory at a time."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            found = _digest((name, file.get_tensor(name)) for name in sorted(file.keys()))
+    except (SafetensorError, OSError) as error:
+        raise ModelFolderError(f"'{path}' cannot be read: {error}.") from None
+    if found != metadata.get(DIGEST):
+        raise ModelFolderError(f"'{path}' does not hold what was written.")
 
 
 def read_metadata(path: Path) -> dict[str, str]:

@@ -58,6 +58,12 @@ def train(
     settings: Annotated[
         list[str] | None, _option(None, "--set", "SECTION.KEY=VALUE", "Any field of the config; can be repeated.")
     ] = None,
+    init_from: Annotated[
+        str | None,
+        _option(
+            None, "--init-from", "THING", "Start from weights: a run, a GPT-2 folder, or hf://owner/name[@revision]."
+        ),
+    ] = None,
     resume: Annotated[
         Resume, _option(None, "--resume", None, "A run that is there: go on (auto, must), or start another (never).")
     ] = Resume.auto,
@@ -107,7 +113,8 @@ def train(
 
     flags: dict[str, Any] = {
         "model.n_layer": n_layer, "model.n_head": n_head, "model.n_embd": n_embd, "model.block_size": block_size,
-        "model.dropout": dropout, "train.max_steps": max_steps, "train.epochs": epochs, "train.max_time": max_time,
+        "model.dropout": dropout, "train.init_from": init_from,
+        "train.max_steps": max_steps, "train.epochs": epochs, "train.max_time": max_time,
         "train.patience": patience, "train.batch_size": batch_size, "optim.lr": lr, "optim.schedule": schedule,
         "train.compile": compile_, "train.eval_every": eval_every, "train.save_every": save_every,
         "train.sample_every": sample_every, "train.log_every": log_every, "train.seed": seed,

@@ -21,12 +21,15 @@ from gptcli.config import (
     parse_setting,
 )
 from gptcli.errors import Interrupted, UsageError
+from gptcli.interop.hub import is_address
 from gptcli.model.precision import choose_device
-from gptcli.text.dataset import Prepared, find_or_prepare, is_dataset
+from gptcli.text.dataset import Prepared, find_or_prepare, is_dataset, name_of
 from gptcli.training.events import Finished
 from gptcli.training.interrupt import graceful_stop
-from gptcli.training.plan import Request, Resume, check_request, make_plan
+from gptcli.training.plan import check_request, make_plan
+from gptcli.training.request import Request, Resume
 from gptcli.training.session import train
+from gptcli.training.start import Start, find_start
 from gptcli.ui.console import Output
 from gptcli.ui.preparing import PreparingDisplay, describe
 from gptcli.ui.training import TrainingDisplay, show_dry_run, summary
@@ -60,10 +63,12 @@ def run_training(wish: Wish, output: Output, command: str) -> None:
     """Prepare the data, plan, train, and print the result; `command` is what the user typed, to continue with."""
     request = _request(wish)
     device = choose_device(str(flatten(request.explicit).get("train.device", "auto")))
+    path = wish.out or RUNS_ROOT / name_of(wish.data)
     check_request(request, wish.out, device)
+    start = find_start(request, path, quiet=output.quiet)
     with tempfile.TemporaryDirectory() as scratch:
-        prepared = _prepare(wish, request, Path(scratch) if wish.dry_run else DATA_ROOT, output)
-        plan = make_plan(request, prepared.dataset, wish.out or RUNS_ROOT / prepared.dataset.name, device)
+        prepared = _prepare(wish, request, start, Path(scratch) if wish.dry_run else DATA_ROOT, output)
+        plan = make_plan(request, prepared.dataset, path, device, start)
         if wish.dry_run:
             show_dry_run(output, plan, prepared.dataset, device)
             return
@@ -88,17 +93,21 @@ def _request(wish: Wish) -> Request:
     # A path in a config file starts from the file.
     if wish.config_file and isinstance(kind, str) and kind not in ("auto", "char", "bpe"):
         file = merge(file, {"tokenizer": {"kind": str(wish.config_file.parent / kind)}})
+    init_from = flatten(file).get("train.init_from")
+    if wish.config_file and isinstance(init_from, str) and not is_address(init_from):
+        file = merge(file, {"train": {"init_from": str(wish.config_file.parent / init_from)}})
     flags = merge(nest(wish.flags), *(parse_setting(setting) for setting in wish.settings))
-    return Request(wish.preset, file, flags, wish.resume)
+    return Request(wish.preset, file, flags, wish.resume, has_dataset=any(map(is_dataset, wish.data)))
 
 
-def _prepare(wish: Wish, request: Request, root: Path, output: Output) -> Prepared:
-    """The dataset of the data that was named: opened, found again or made."""
+def _prepare(wish: Wish, request: Request, start: Start | None, root: Path, output: Output) -> Prepared:
+    """The dataset of the data that was named: opened, found again or made; with the tokenizer of a start."""
     idle = [flag for key, flag in TEXT_FLAGS.items() if wish.flags.get(key) is not None]
-    if idle and any(is_dataset(given) for given in wish.data):
+    if idle and request.has_dataset:
         hint = "Leave it out, or give the text itself."
         raise UsageError(f"{idle[0]} says how to read text, but the data is a dataset, which was read already.", hint)
-    settings = parse_section(TokenizerConfig, request.explicit.get("tokenizer", {}))
+    own = {"kind": str(start.folder.resolve())} if start else {}
+    settings = parse_section(TokenizerConfig, merge(request.explicit.get("tokenizer", {}), own))
     data = parse_section(DataConfig, request.explicit.get("data", {}))
     with PreparingDisplay(output) as display:
         return find_or_prepare(wish.data, root, settings, data, on_progress=display.update)
@@ -110,7 +119,8 @@ def _conclude(end: Finished, run: Path, output: Output, command: str) -> None:
         told = ("tokens", "best_val_loss", "best_step", "val_loss", "seconds", "stopped")
         output.json({"run": str(run), "steps": end.step} | {name: getattr(end, name) for name in told})
     if end.signum:
-        raise Interrupted(f"Stopped at step {end.step:,}, saved.", f"Go on with: {command}", end.signum)
+        saved = "saved" if end.step else "before there was anything to save"
+        raise Interrupted(f"Stopped at step {end.step:,}, {saved}.", f"Go on with: {command}", end.signum)
     if not output.as_json:
         output.note(summary(end))
         output.note(f"Next: gptcli sample {shlex.quote(str(run))} -p 'Once upon a time'")

@@ -10,6 +10,7 @@ Letters: N tokens, C width, V vocabulary.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -18,6 +19,19 @@ from torch.nn import functional as F
 
 CHUNK_LOGITS = {"cpu": 2**23, "cuda": 2**26, "mps": 2**25}
 """Most logits in memory at once, by device type; fewer than that in all, and the plain form is used."""
+
+LARGEST_EXPONENT = 709.0
+"""e to more than this is no float."""
+
+
+def perplexity(loss: float) -> float:
+    """e to a loss in nats per token: like how many equally likely choices it is; infinite beyond a float."""
+    return math.exp(loss) if loss < LARGEST_EXPONENT else math.inf
+
+
+def bits_per_unit(loss: float, tokens: int, units: int) -> float:
+    """A loss in nats per token as bits per byte or character of the text, which compares different tokenizers."""
+    return loss / math.log(2) * tokens / units
 
 
 def next_token_loss(hidden: Tensor, weight: Tensor, targets: Tensor, chunk_logits: int | None = None) -> Tensor:

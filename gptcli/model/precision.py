@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import torch
@@ -55,7 +56,8 @@ def choose_dtype(requested: DtypeName | None, device: torch.device, n_embd: int)
     if requested is not None:
         if requested == "bfloat16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(False):
             raise DeviceError("This GPU has no bfloat16 units.", "Use --dtype float16.")
-        return NumberFormat(getattr(torch, requested), "as asked")
+        in_tf32 = device.type == "cuda" and requested == "float32"
+        return NumberFormat(getattr(torch, requested), "as asked" + (", with products in TF32" if in_tf32 else ""))
     if device.type == "cuda":
         if torch.cuda.is_bf16_supported(False):
             return NumberFormat(torch.bfloat16, "because this GPU has bfloat16 units")
@@ -67,6 +69,17 @@ def choose_dtype(requested: DtypeName | None, device: torch.device, n_embd: int)
     if n_embd < AMX_PAYS_FROM_WIDTH:
         return NumberFormat(torch.float32, "because the model is too narrow for this CPU's bfloat16 units to pay")
     return NumberFormat(torch.bfloat16, "because this CPU has bfloat16 matrix units (AMX)")
+
+
+def prepare_device(device: torch.device, *, deterministic: bool) -> None:
+    """Settings for training on CUDA: TF32 for float32 products, or kernels that give the same bits every time."""
+    if device.type != "cuda":
+        return
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+    else:
+        torch.set_float32_matmul_precision("high")
 
 
 def has_amx() -> bool:

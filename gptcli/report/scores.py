@@ -22,7 +22,7 @@ import torch
 from gptcli.checkpoints.model_folder import ModelFolder
 from gptcli.errors import CorpusError, UsageError
 from gptcli.model.gpt import GPT
-from gptcli.model.loss import next_token_loss
+from gptcli.model.loss import bits_per_unit, next_token_loss, perplexity
 from gptcli.text.corpus import TextFile, find_texts, read_text
 from gptcli.text.tokenizer import Tokenizer
 
@@ -60,17 +60,17 @@ class Score:
     @property
     def perplexity(self) -> float:
         """e to the loss; infinite where that exceeds a float."""
-        return math.exp(self.loss) if self.loss < 709 else math.inf
+        return perplexity(self.loss)
 
     @property
     def bits_per_byte(self) -> float:
         """Bits per byte of text: each token stands for the same number of bytes, scored or not."""
-        return self.loss / math.log(2) * self.tokens / self.bytes
+        return bits_per_unit(self.loss, self.tokens, self.bytes)
 
     @property
     def bits_per_character(self) -> float:
         """Bits per character of text."""
-        return self.loss / math.log(2) * self.tokens / self.characters
+        return bits_per_unit(self.loss, self.tokens, self.characters)
 
 
 def strided_windows(tokens: int, context: int, stride: int) -> Iterator[Window]:
@@ -133,7 +133,10 @@ def score_texts(
 def score_text(folder: ModelFolder, file: TextFile, stride: int, *, skip_unknown: bool) -> Score:
     """Score one text by itself; raises as `score_texts` does."""
     pieces = list(read_text(file, lambda _count: None))
-    ids = _encode(folder.tokenizer, pieces, skip_unknown=skip_unknown)
+    if skip_unknown:
+        text = "".join(pieces)
+        pieces = [text.translate(dict.fromkeys(map(ord, folder.tokenizer.unknown_characters(text))))]
+    ids = _encode(folder.tokenizer, pieces)
     if len(ids) < 2:
         raise CorpusError(f"{file.shown} has {len(ids)} tokens; at least 2 are needed, to predict one from another.")
     windows = list(strided_windows(len(ids), folder.model.config.block_size, stride))
@@ -163,9 +166,7 @@ def figures(score: Score) -> dict[str, float | int | str]:
     }
 
 
-def _encode(tokenizer: Tokenizer, pieces: list[str], *, skip_unknown: bool) -> np.ndarray:
-    if skip_unknown:
-        return np.array(tokenizer.encode("".join(pieces), unknown="skip"), dtype=np.int64)
+def _encode(tokenizer: Tokenizer, pieces: list[str]) -> np.ndarray:
     return np.concatenate(
         [part.astype(np.int64) for part in tokenizer.encode_pieces(pieces)] or [np.empty(0, np.int64)]
     )

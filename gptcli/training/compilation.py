@@ -21,6 +21,7 @@ FEWEST_STEPS = 300
 def compile_hidden(model: GPT, ids: Tensor, *, mode: Compile, max_steps: int, dtype: torch.dtype) -> tuple[Hidden, str]:
     """`model.hidden`, compiled or as it is, and a sentence about the choice ("" when compiled as asked).
 
+    The choice depends on the whole run, not on what is left of it, so that a resumed run goes on with the same kernels.
     `ids` (B, T) is an example of the input, on which the compiled model proves itself, backward pass included; no
     gradient and no random state is left behind. Raises DeviceError if `mode` is "on" and compiling fails.
     """

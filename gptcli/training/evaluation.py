@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -62,11 +61,6 @@ def evaluate(
     finally:
         model.train(was_training)
     return float(torch.stack(losses).cpu().double().sum()) / scored
-
-
-def bits_per_byte(loss: float, split: Split) -> float:
-    """Nats per token → bits per byte of text, which compares models with different tokenizers."""
-    return loss / math.log(2) * split.tokens / split.bytes
 
 
 def _loss_sum(model: GPT, hidden: Callable[[Tensor], Tensor], windows: np.ndarray, dtype: torch.dtype) -> Tensor:

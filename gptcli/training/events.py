@@ -56,6 +56,14 @@ class CheckpointSaved:
 
 
 @dataclass(frozen=True)
+class SaveFailed:
+    """The disk refused something; training goes on."""
+
+    step: int
+    message: str
+
+
+@dataclass(frozen=True)
 class SampleDrawn:
     """A short text from the model as it is."""
 
@@ -86,4 +94,4 @@ class Finished:
     best_step: int | None
 
 
-Event = StepMetrics | Heartbeat | EvalMetrics | CheckpointSaved | SampleDrawn | Note | Finished
+Event = StepMetrics | Heartbeat | EvalMetrics | CheckpointSaved | SaveFailed | SampleDrawn | Note | Finished

@@ -11,6 +11,8 @@ import math
 from pathlib import Path
 
 from gptcli.checkpoints import names
+from gptcli.errors import StorageError
+from gptcli.model.loss import perplexity
 from gptcli.storage import AppendLog
 from gptcli.training.events import EvalMetrics, Event, SampleDrawn, StepMetrics
 
@@ -26,9 +28,7 @@ def scalars(event: Event) -> dict[str, float]:
             "perf/tok_per_sec": event.tokens_per_second,
         }
     if isinstance(event, EvalMetrics):
-        # exp overflows a float above 709 nats; a model is never that wrong, an exploding one might be.
-        perplexity = math.exp(min(event.loss, 700.0))
-        return {"val/loss": event.loss, "val/ppl": perplexity, "val/bpb": event.bits_per_byte}
+        return {"val/loss": event.loss, "val/ppl": perplexity(event.loss), "val/bpb": event.bits_per_byte}
     return {}
 
 
@@ -38,17 +38,30 @@ class MetricsLog:
     def __init__(self, run: Path, keep_bytes: int) -> None:
         """Open the log, cut to the length that the checkpoint names from which training goes on."""
         self._log = AppendLog(run / names.METRICS, keep_bytes)
+        self._behind = False
 
     def write(self, event: Event) -> None:
-        """Append the event if it has figures or text."""
+        """Append the event if it has figures or text.
+
+        Raises StorageError where the disk begins to refuse; the line is kept, and written as soon as it can be.
+        """
         if figures := scalars(event):
             assert isinstance(event, StepMetrics | EvalMetrics)
             line = {"step": event.step, "seconds": round(event.seconds, 3)} | {
                 name: value if math.isfinite(value) else None for name, value in figures.items()
             }
-            self._log.append(json.dumps(line, allow_nan=False))
+            self._append(json.dumps(line, allow_nan=False))
         elif isinstance(event, SampleDrawn):
-            self._log.append(json.dumps({"step": event.step, "sample": event.text}, ensure_ascii=False))
+            self._append(json.dumps({"step": event.step, "sample": event.text}, ensure_ascii=False))
+
+    def _append(self, line: str) -> None:
+        try:
+            self._log.append(line)
+            self._behind = False
+        except StorageError:
+            if not self._behind:  # told once, and not with every line
+                self._behind = True
+                raise
 
     def sync(self) -> int:
         """Flush to the disk; the length in bytes."""

@@ -7,9 +7,8 @@ where a run goes on, from what that run was started with.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import torch
 
@@ -23,8 +22,10 @@ from gptcli.config import (
     Values,
     build_config,
     differences,
+    fine_tuning,
     flatten,
     merge,
+    nearest_preset,
     nest,
 )
 from gptcli.errors import CorpusError, ModelFolderError, OutOfMemoryError, StorageError, UsageError
@@ -37,33 +38,21 @@ from gptcli.training.budget import why_finished
 from gptcli.training.machine import free_memory
 from gptcli.training.memory import largest_micro_batch, training_memory
 from gptcli.training.pace import steps_within
+from gptcli.training.request import Request
 from gptcli.training.schedule import learning_rate
+from gptcli.training.start import (
+    Start,
+    checked_sha256,
+    remembered_name,
+    require_its_tokenizer,
+    short_rhythm,
+    starting_notes,
+)
 
-Resume = Literal["auto", "never", "must"]
-
+BUDGET = ("train.max_steps", "train.epochs", "train.max_time")
+"""One that is stated takes the place of those that a preset or the recipe of fine-tuning has."""
 COMPARED_AS_DATA = ("tokenizer.", "data.")
 """Sections that say how the data was made; runs compare the fingerprint of the data itself."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What the user asked for, before anything is filled in."""
-
-    preset: str | None = None
-    file: Values = field(default_factory=dict)
-    """Values of the config file."""
-    flags: Values = field(default_factory=dict)
-    """Values of flags and `--set`."""
-    resume: Resume = "auto"
-
-    @property
-    def explicit(self) -> Values:
-        """Everything that was stated, by file or flag."""
-        return merge(self.file, self.flags)
-
-    def states(self, key: str) -> bool:
-        """Whether the dotted `key` was stated."""
-        return key in flatten(self.explicit)
 
 
 @dataclass(frozen=True)
@@ -78,23 +67,31 @@ class Plan:
     """Where training goes on, if it does."""
     is_new: bool
     """Whether the run folder is still to be made."""
+    start: Start | None
+    """What the weights are taken from; None: they are random."""
     finished: str
     """Why there is nothing left to do, in words; "" if there is."""
     notes: list[str]
     """What was chosen, and why: sentences for the user."""
 
 
-def make_plan(request: Request, dataset: Dataset, path: Path, device: torch.device) -> Plan:
-    """Decide. Raises UsageError (another configuration), StorageError (a foreign folder), CorpusError (too short)."""
+def make_plan(request: Request, dataset: Dataset, path: Path, device: torch.device, start: Start | None = None) -> Plan:
+    """Decide; `start` is what `find_start` gives.
+
+    Raises UsageError (another configuration), StorageError (a foreign folder), CorpusError (too short), and what the
+    start raises.
+    """
     refuse_foreign(path)
     if is_run(path) and request.resume == "never":
         path = next_free(path)
     if not is_run(path):
         if request.resume == "must":
             raise UsageError(f"There is no run '{path}' to resume.", "Leave out --resume must to start one.")
-        config, notes = complete_config(request, dataset, device, None)
-        return Plan(path, config, None, True, "", notes)
-    return _plan_resume(request, dataset, path, device)
+        if start:
+            require_its_tokenizer(start, dataset)
+        config, notes = complete_config(request, dataset, device, None, start)
+        return Plan(path, config, None, True, start, "", notes)
+    return _plan_resume(request, dataset, path, device, start)
 
 
 def check_request(request: Request, path: Path | None, device: torch.device) -> None:
@@ -102,7 +99,7 @@ def check_request(request: Request, path: Path | None, device: torch.device) -> 
     if path is not None:
         refuse_foreign(path)
     stored = read_run(path).config if path is not None and is_run(path) else None
-    build_config(_preset_name(request, stored, device), request.file, request.flags, vocab_size=1)
+    build_config(_preset_name(request, stored, device, None), request.file, request.flags, vocab_size=1)
 
 
 def refuse_foreign(path: Path) -> None:
@@ -113,28 +110,34 @@ def refuse_foreign(path: Path) -> None:
 
 
 def complete_config(
-    request: Request, dataset: Dataset, device: torch.device, stored: RunConfig | None
+    request: Request, dataset: Dataset, device: torch.device, stored: RunConfig | None, start: Start | None = None
 ) -> tuple[RunConfig, list[str]]:
     """The complete config, and sentences on what was chosen; `stored` is that of the run which goes on, if one does.
 
     What the user left open is taken from the stored config, else from the data and the machine.
     """
+    preset_name = _preset_name(request, stored, device, start)
     config = build_config(
-        _preset_name(request, stored, device),
-        {"train": {"max_steps": None}} if request.states("train.epochs") or request.states("train.max_time") else {},
+        preset_name,
+        merge(fine_tuning(preset_name), start.shape()) if start else {},
+        {"train": {"max_steps": None, "epochs": None}} if request.states(*BUDGET) else {},
         _kept(stored, request),
-        request.file,
+        _file_layer(request),
         request.flags,
-        {"tokenizer": {"kind": _tokenizer_kind(request, dataset)}},
-        vocab_size=dataset.tokenizer.vocab_size,
+        {"tokenizer": {"kind": TOKENIZER if start else _tokenizer_kind(request, dataset)}},
+        {"train": {"init_from": remembered_name(request, stored)}},
+        vocab_size=start.rows(dataset) if start else dataset.tokenizer.vocab_size,
     )
     _require_a_window(config, dataset)
     number_format = choose_dtype(config.train.dtype, device, config.model.n_embd)
     config = _with_train(config, dtype=number_format.name)
     config = _with_train(config, micro_batch_size=_micro_batch_size(config, device))
     config = _with_train(config, max_steps=_max_steps(config, request, dataset, device))
-    chose_preset = not stored and not request.preset and "preset" not in request.explicit
+    if start and start.is_new:
+        config = _with_train(config, **short_rhythm(config, request), init_sha256=checked_sha256(start, config))
+    chose_preset = not (stored or start or request.preset or "preset" in request.explicit)
     notes = [
+        *(starting_notes(start, config) if start and start.is_new else []),
         f"Model: {_shape(config)}" + (f", the default on {_a_device(device)}." if chose_preset else "."),
         f"Budget: {_budget(config, dataset)}.",
         f"Numbers: {number_format.name}, {'as the run began' if stored else number_format.reason}.",
@@ -165,10 +168,10 @@ def epoch_steps(config: RunConfig, dataset: Dataset) -> float:
     return batches.windows_per_epoch / train.batch_size
 
 
-def _plan_resume(request: Request, dataset: Dataset, path: Path, device: torch.device) -> Plan:
+def _plan_resume(request: Request, dataset: Dataset, path: Path, device: torch.device, start: Start | None) -> Plan:
     verify_run_files(path)
     stored = read_run(path)
-    config, notes = complete_config(request, dataset, device, stored.config)
+    config, notes = complete_config(request, dataset, device, stored.config, start)
     changed = {
         key: values
         for key, values in differences(stored.config, config).items()
@@ -188,15 +191,17 @@ def _plan_resume(request: Request, dataset: Dataset, path: Path, device: torch.d
         raise ModelFolderError(f"No checkpoint of '{path}' can be used. {' '.join(skipped)}", hint)
     if checkpoint is None:
         notes = [f"'{path}' has no checkpoint yet: training starts from its beginning.", *notes]
-        return Plan(path, config, None, False, "", notes)
+        return Plan(path, config, None, False, start, "", notes)
     notes = [*skipped, f"Resuming '{path}' at step {checkpoint.progress.step:,}.", *notes]
     notes += _learning_rate_jump(stored.config, config, checkpoint)
-    return Plan(path, config, checkpoint, False, why_finished(config, checkpoint.progress), notes)
+    return Plan(path, config, checkpoint, False, start, why_finished(config, checkpoint.progress), notes)
 
 
-def _preset_name(request: Request, stored: RunConfig | None, device: torch.device) -> str:
+def _preset_name(request: Request, stored: RunConfig | None, device: torch.device, start: Start | None) -> str:
     stated = request.preset or request.explicit.get("preset")
-    return str(stated) if stated else stored.preset if stored else default_preset(device)
+    if stated or stored:
+        return str(stated) if stated else stored.preset if stored else ""
+    return nearest_preset(start.model) if start else default_preset(device)
 
 
 def _kept(stored: RunConfig | None, request: Request) -> Values:
@@ -204,7 +209,7 @@ def _kept(stored: RunConfig | None, request: Request) -> Values:
     if stored is None:
         return {}
     flat = flatten(stored.model_dump())
-    kept = {key: flat[key] for key in (*CHANGEABLE_ON_RESUME, "train.dtype")}
+    kept = {key: flat[key] for key in (*CHANGEABLE_ON_RESUME, "train.dtype", "train.init_sha256")}
     if request.states("train.epochs"):
         del kept["train.max_steps"]
     elif request.states("train.max_steps"):
@@ -212,10 +217,19 @@ def _kept(stored: RunConfig | None, request: Request) -> Values:
     return nest(kept)
 
 
+def _file_layer(request: Request) -> Values:
+    """The config file's values; its number of steps does not count where flags set the budget in another way."""
+    flags = flatten(request.flags)
+    other_budget = flags.keys() & {"train.epochs", "train.max_time"} and "train.max_steps" not in flags
+    values = flatten(request.file)
+    return nest({key: values[key] for key in values if key != "train.max_steps"}) if other_budget else request.file
+
+
 def _tokenizer_kind(request: Request, dataset: Dataset) -> str:
-    """`char` or `bpe`; a tokenizer that was given as a file stands beside the stored config."""
+    """`char` or `bpe`; a tokenizer that was given, as a file or in a dataset, stands beside the stored config."""
     stated = flatten(request.explicit).get("tokenizer.kind", "auto")
-    return dataset.tokenizer.kind if stated in ("auto", "char", "bpe") else TOKENIZER
+    made_here = not request.has_dataset and stated in ("auto", "char", "bpe")
+    return dataset.tokenizer.kind if made_here else TOKENIZER
 
 
 def _require_a_window(config: RunConfig, dataset: Dataset) -> None:
@@ -249,7 +263,7 @@ def _max_steps(config: RunConfig, request: Request, dataset: Dataset, device: to
     """The number of updates over which the schedule runs, fixed before the first one."""
     train = config.train
     by_epochs = math.ceil(train.epochs * epoch_steps(config, dataset)) if train.epochs else None
-    if request.states("train.epochs") and by_epochs:
+    if by_epochs:
         return max(1, min(by_epochs, train.max_steps or by_epochs))
     if train.max_steps:
         return train.max_steps

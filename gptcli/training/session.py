@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
+from pathlib import Path
 
 import torch
 
 from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import discard_damaged
 from gptcli.checkpoints.run_folder import create_run, read_run, update_config, write_card
+from gptcli.model.precision import prepare_device
 from gptcli.storage import FolderLock, remove_leftovers
 from gptcli.text.dataset import Dataset
 from gptcli.training.budget import budget_end, closing_event
 from gptcli.training.events import Event, Finished
 from gptcli.training.metrics import MetricsLog
 from gptcli.training.plan import Plan
+from gptcli.training.saving import attempt
+from gptcli.training.start import starting_weights
 from gptcli.training.trainer import Trainer
 
 
 def train(plan: Plan, dataset: Dataset, device: torch.device, stop_signal: Callable[[], int]) -> Iterator[Event]:
     """Carry out a plan; yields what happens, after it was logged. One process at a time writes to a run.
 
-    Nothing is written where the run is finished.
+    Nothing is written where the run is finished; what a killed process left half-written goes.
     """
     train = plan.config.train
     if plan.checkpoint and (end := budget_end(train, plan.checkpoint.progress, plan.checkpoint.progress.seconds)):
+        with FolderLock(plan.path):
+            _remove_leftovers(plan.path)
         yield closing_event(plan.checkpoint.progress, end, seconds=plan.checkpoint.progress.seconds)
         return
-    run = create_run(plan.path, plan.config, dataset) if plan.is_new else read_run(plan.path)
+    weights = starting_weights(plan.start, plan.config) if plan.is_new and plan.start else None
+    run = create_run(plan.path, plan.config, dataset, weights) if plan.is_new else read_run(plan.path)
+    del weights  # they are in the run folder now
     with FolderLock(plan.path):
-        remove_leftovers(plan.path)
-        remove_leftovers(plan.path / names.CHECKPOINTS)
+        _remove_leftovers(plan.path)
         keep_bytes = plan.checkpoint.progress.metrics_bytes if plan.checkpoint else 0
         step = plan.checkpoint.progress.step if plan.checkpoint else 0
         discard_damaged(plan.path, newer_than=step)
@@ -47,19 +54,15 @@ def train(plan: Plan, dataset: Dataset, device: torch.device, stop_signal: Calla
         ):
             trainer = Trainer(run, dataset, device, plan.checkpoint, stop_signal=stop_signal, log_bytes=metrics.sync)
             for event in trainer.fit():
-                metrics.write(event)
-                board.write(event)
+                writes = [partial(metrics.write, event), partial(board.write, event)]
                 if isinstance(event, Finished):
-                    write_card(run, dataset, trainer.progress)
+                    writes.append(partial(write_card, run, dataset, trainer.progress))
+                for write in writes:
+                    yield from attempt(trainer.progress.step, write)
                 yield event
 
 
-def prepare_device(device: torch.device, *, deterministic: bool) -> None:
-    """Settings of torch for training: TF32 for float32 products on CUDA, or bit-exact kernels."""
-    if device.type != "cuda":
-        return
-    if deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
-    else:
-        torch.set_float32_matmul_precision("high")
+def _remove_leftovers(run: Path) -> None:
+    """Delete what killed processes left half-written in a run folder."""
+    remove_leftovers(run)
+    remove_leftovers(run / names.CHECKPOINTS)

@@ -134,7 +134,8 @@ def starting_notes(start: Start, config: RunConfig) -> list[str]:
     if (context := config.model.block_size) < start.model.block_size:
         notes.append(f"The context is cut from {start.model.block_size:,} to {context:,} tokens.")
     if new := config.model.vocab_size - start.model.vocab_size:
-        notes.append(f"The vocabulary grows by {new:,} rows, which begin as the mean of the others.")
+        rows = "1 row, which begins" if new == 1 else f"{new:,} rows, which begin"
+        notes.append(f"The vocabulary grows by {rows} as the mean of the others.")
     return notes
 
 

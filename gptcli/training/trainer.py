@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from gptcli.checkpoints.checkpoint import Checkpoint, Progress, prune_checkpoints, save_checkpoint
-from gptcli.checkpoints.run_folder import StoredRun, replace_weights
+from gptcli.checkpoints.checkpoint import Checkpoint, Progress
+from gptcli.checkpoints.run_folder import StoredRun
 from gptcli.errors import NonFiniteError, OutOfMemoryError
 from gptcli.interop.huggingface import tensors_from_hf, tensors_to_hf
 from gptcli.model.gpt import GPT
+from gptcli.model.loss import bits_per_unit
 from gptcli.text.dataset import Dataset
 from gptcli.training.batches import Batches
 from gptcli.training.budget import budget_end, closing_event
 from gptcli.training.compilation import compile_hidden
-from gptcli.training.evaluation import bits_per_byte, evaluate
+from gptcli.training.evaluation import evaluate
 from gptcli.training.events import (
     CheckpointSaved,
     EvalMetrics,
@@ -27,6 +28,7 @@ from gptcli.training.events import (
     Heartbeat,
     Note,
     SampleDrawn,
+    SaveFailed,
     StepMetrics,
     StopReason,
 )
@@ -34,7 +36,9 @@ from gptcli.training.gradients import Hidden, accumulate_gradients
 from gptcli.training.optimizer import Optimizer
 from gptcli.training.random_states import random_states, restore_random_states
 from gptcli.training.samples import draw_sample
+from gptcli.training.saving import Saving
 from gptcli.training.schedule import learning_rate
+from gptcli.training.start import starting_state
 
 SMALLER = "Use a smaller model or context."
 HEARTBEAT_SECONDS = 10.0
@@ -82,10 +86,13 @@ class Trainer:
         self.optimizer = Optimizer(self.model, run.config.optim, self.dtype)
         self.hidden: Hidden = self.model.hidden
         self.progress = Progress()
+        self.saving = Saving(run)
         self.saved_step = 0
         self._start_clock()
         if checkpoint is not None:
             self.restore(checkpoint)
+        elif self.config.init_from is not None:
+            self.model.load_state_dict(starting_state(run.path, self.model))
 
     def fit(self) -> Iterator[Event]:
         """Train until the budget ends, yielding what happens; the last event is `Finished`.
@@ -96,6 +103,10 @@ class Trainer:
         self._start_clock()
         self.seconds_at_step = self.seconds
         yield from self.compile()
+        if self.config.init_from is not None and self.progress.val_loss is None:
+            # The checkpoint stands before an update can replace the weights that the run folder started with.
+            yield from self.evaluate()
+            yield from self.save_checkpoint()
         while not (reason := self.stop_reason()):
             self.training_step()
             if self.progress.step == 1 or self.due(self.config.log_every):
@@ -103,13 +114,15 @@ class Trainer:
             elif time.perf_counter() - self._mark_time > HEARTBEAT_SECONDS:
                 yield Heartbeat(self.progress.step)
             if self.due(self.config.eval_every):
-                yield self.evaluate()
+                yield from self.evaluate()
             if self.due(self.config.sample_every):
                 yield self.sample()
             if self.due(self.config.save_every):
-                yield self.save_checkpoint()
+                yield from self.save_checkpoint()
         if self.saved_step != self.progress.step:
-            yield self.save_checkpoint()
+            yield from self.save_checkpoint()
+        if self.saving.lost_best:
+            raise self.saving.lost_best
         yield self.finished(reason)
 
     def due(self, every: int) -> bool:
@@ -126,7 +139,7 @@ class Trainer:
 
     def training_step(self) -> None:
         """One update of the weights. Does not wait for the device."""
-        ids = self.batches.batch(self.progress.step).to(self.device, non_blocking=True)  # (B, T + 1)
+        ids = self.next_batch()  # (B, T + 1)
         try:
             self.loss = accumulate_gradients(
                 self.model, self.hidden, ids, self.micro_batch_size, self.dtype, self.optimizer.backward
@@ -143,6 +156,13 @@ class Trainer:
         self.progress.tokens += ids[:, 1:].numel()
         self.seconds_at_step = self.seconds
 
+    def next_batch(self) -> Tensor:
+        """Token ids of the next update on the device, (B, T + 1)."""
+        ids = self.batches.batch(self.progress.step)
+        if self.device.type == "cuda":
+            ids = ids.pin_memory()  # the copy waits for the device otherwise
+        return ids.to(self.device, non_blocking=True)
+
     def step_metrics(self) -> StepMetrics:
         """The figures of the last update. Waits for the device."""
         self.check_finite()
@@ -154,7 +174,7 @@ class Trainer:
             self.progress.step, loss.item(), self.lr, norm.item(), rate, self.seconds, int(skipped.item())
         )
 
-    def evaluate(self) -> EvalMetrics:
+    def evaluate(self) -> Iterator[EvalMetrics | SaveFailed]:
         """Score the validation text; the best weights so far go into the run folder."""
         self.check_finite()
         val = self.dataset.val
@@ -172,16 +192,21 @@ class Trainer:
             )
         progress = self.progress
         progress.val_loss = loss
-        best = progress.best_val_loss is None or loss < progress.best_val_loss
+        stored = progress.best_val_loss, progress.best_step
+        best = stored[0] is None or loss < stored[0]
         progress.evals_since_best = 0 if best else progress.evals_since_best + 1
         if best:
             progress.best_val_loss, progress.best_step = loss, progress.step
-            replace_weights(self.run, tensors_to_hf(self.model.state_dict()), step=progress.step, val_loss=loss)
+            yield from self.saving.best_weights(
+                tensors_to_hf(self.model.state_dict()), step=progress.step, val_loss=loss
+            )
         assert progress.best_val_loss is not None
         assert progress.best_step is not None
+        bpb = bits_per_unit(loss, val.tokens, val.bytes)
+        yield EvalMetrics(progress.step, loss, bpb, best, progress.best_val_loss, progress.best_step, self.seconds)
+        if best and self.saving.lost_best:  # the run folder still has those before
+            progress.best_val_loss, progress.best_step = stored
         self._mark()
-        bpb = bits_per_byte(loss, val)
-        return EvalMetrics(progress.step, loss, bpb, best, progress.best_val_loss, progress.best_step, self.seconds)
 
     def sample(self) -> SampleDrawn:
         """Draw a short text from the model as it is; leaves training's random state alone."""
@@ -189,13 +214,20 @@ class Trainer:
         self._mark()
         return SampleDrawn(self.progress.step, text)
 
-    def save_checkpoint(self) -> CheckpointSaved:
+    def save_checkpoint(self) -> Iterator[CheckpointSaved | SaveFailed]:
         """Write a checkpoint, then let go of the oldest ones."""
         self.check_finite()
         self.progress.seconds = self.seconds
         self._start_clock()
+        for event in self.saving.checkpoint(self.progress.step, self.checkpoint, lambda: bool(self.stop_reason())):
+            if isinstance(event, CheckpointSaved):
+                self.saved_step = event.step
+            yield event
+
+    def checkpoint(self) -> Checkpoint:
+        """The state of training, with the log so far on the disk."""
         self.progress.metrics_bytes = self.log_bytes()
-        checkpoint = Checkpoint(
+        return Checkpoint(
             progress=self.progress,
             model=tensors_to_hf(self.model.state_dict()),
             optimizer=self.optimizer.tensors(),
@@ -203,10 +235,6 @@ class Trainer:
             scaler=self.optimizer.scaler_state(),
             threads=torch.get_num_threads(),
         )
-        path = save_checkpoint(self.run.path, checkpoint)
-        prune_checkpoints(self.run.path, self.config.keep_checkpoints)
-        self.saved_step = self.progress.step
-        return CheckpointSaved(self.progress.step, path)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continue from a checkpoint exactly: weights, optimizer, random state, counters, thread count."""
@@ -221,11 +249,18 @@ class Trainer:
 
     def compile(self) -> Iterator[Note]:
         """Decide on torch.compile, and tell."""
-        ids = self.batches.batch(self.progress.step)[: self.micro_batch_size, :-1].to(self.device)
-        remaining = self.max_steps - self.progress.step
-        self.hidden, note = compile_hidden(
-            self.model, ids, mode=self.config.compile, max_steps=remaining, dtype=self.dtype
-        )
+        ids = self.next_batch()  # (B, T + 1); sliced on the device, as updates do: strides are part of what is compiled
+        try:
+            self.hidden, note = compile_hidden(
+                self.model,
+                ids[: self.micro_batch_size, :-1],
+                mode=self.config.compile,
+                max_steps=self.max_steps,
+                dtype=self.dtype,
+            )
+        except torch.OutOfMemoryError as error:
+            traceback.clear_frames(error.__traceback__)
+            raise self._out_of_memory(ids) from error
         self._mark()
         if note:
             yield Note(note)

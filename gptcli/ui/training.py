@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from types import TracebackType
 
@@ -13,9 +12,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from gptcli.checkpoints.model_card import loss_in_words
 from gptcli.config import RunConfig, to_toml
 from gptcli.text.dataset import Dataset
-from gptcli.training.events import EvalMetrics, Event, Finished, Heartbeat, Note, SampleDrawn, StepMetrics
+from gptcli.training.events import EvalMetrics, Event, Finished, Heartbeat, Note, SampleDrawn, SaveFailed, StepMetrics
 from gptcli.training.plan import Plan, planned_memory
 from gptcli.ui.chart import Point, curve
 from gptcli.ui.console import Output, printable
@@ -65,6 +65,8 @@ class TrainingDisplay:
             self._row()
         elif isinstance(event, SampleDrawn):
             self._print(Text(f"── sample at step {event.step:,} ──", "dim"), Text(printable(event.text)))
+        elif isinstance(event, SaveFailed):
+            self._output.warn(f"{event.message} Training goes on.")
         elif isinstance(event, Note):
             self._print(Text(printable(event.text)))
 
@@ -129,10 +131,7 @@ def summary(end: Finished) -> str:
     why = {"max_steps": "", "max_time": " (the time is up)", "patience": " (no better loss for a while)"}
     text = f"Done: {end.step:,} steps in {duration(end.seconds)}{why.get(end.stopped, '')}."
     if end.best_val_loss is not None:
-        perplexity = math.exp(min(end.best_val_loss, 700.0))
-        text += (
-            f" Best validation loss {end.best_val_loss:.4f} (perplexity {perplexity:.2f}) at step {end.best_step:,}."
-        )
+        text += f" Best validation loss {loss_in_words(end.best_val_loss)} at step {end.best_step:,}."
     return text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gptcli.model import loss
-from gptcli.model.loss import next_token_loss
+from gptcli.model.loss import bits_per_unit, next_token_loss, perplexity
 
 N, C, V = 21, 16, 37
 
@@ -73,3 +74,10 @@ def test_no_gradients_where_none_are_needed() -> None:
     value = next_token_loss(hidden, weight, targets, chunk_logits=4 * V)
     assert not value.requires_grad
     assert value.item() == pytest.approx(F.cross_entropy(hidden @ weight.T, targets, reduction="sum").item(), rel=1e-5)
+
+
+def test_perplexity_and_bits() -> None:
+    """A loss of 2 ln 2 nats is like 4 equal choices, 2 bits; at 300 tokens for 400 bytes that is 1.5 bits a byte."""
+    assert perplexity(2 * math.log(2)) == pytest.approx(4.0)
+    assert perplexity(1000.0) == math.inf
+    assert bits_per_unit(2 * math.log(2), 300, 400) == pytest.approx(1.5)

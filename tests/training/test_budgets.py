@@ -11,7 +11,7 @@ from gptcli.checkpoints.checkpoint import read_progress
 from gptcli.checkpoints.model_folder import checkpoint_steps, open_model
 from gptcli.text.dataset import Dataset
 from gptcli.training import pace, trainer
-from gptcli.training.events import CheckpointSaved, EvalMetrics, Event, Finished, SampleDrawn, StepMetrics
+from gptcli.training.events import CheckpointSaved, EvalMetrics, Event, Finished, Heartbeat, SampleDrawn, StepMetrics
 from gptcli.training.plan import epoch_steps
 from tests.training.small_runs import CPU, plan, run, series
 
@@ -113,13 +113,13 @@ def test_time(dataset: Dataset, tmp_path: Path, clock: Clock) -> None:
 
 def test_steps_within_a_time(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a number of steps one is derived, before the first, from what an update takes; it stays on resume."""
-    monkeypatch.setattr(pace, "seconds_per_step", lambda config, dataset, device: 0.5)
+    monkeypatch.setattr(pace, "measure_pace", lambda config, dataset, device: (0.5, 0.0))
     flags = {"train.max_time": "100s", "train.max_steps": None, "train.eval_every": 10}
     made = plan(dataset, tmp_path / "run", flags)
     # An evaluation scores 500 tokens at a third of an update's 64 per half second: 1.302 s every 10 steps.
     assert made.config.train.max_steps == int(100 / (0.5 + 500 / 64 * 0.5 / 3 / 10)) == 158
     run(dataset, tmp_path / "run", flags, stop_after=2)
-    monkeypatch.setattr(pace, "seconds_per_step", lambda config, dataset, device: 5.0)
+    monkeypatch.setattr(pace, "measure_pace", lambda config, dataset, device: (5.0, 0.0))
     assert plan(dataset, tmp_path / "run", flags).config.train.max_steps == 158
 
 
@@ -129,10 +129,10 @@ def test_pace_is_the_median_and_leaves_no_trace(
     import torch
 
     config = plan(dataset, tmp_path / "run").config
-    ticks = iter([0, 50, 0, 40, 0, 3, 0, 1, 0, 2, 0, 9, 0, 8])  # start and end of two warm-up steps and five others
+    ticks = iter([0, 7, 0, 50, 0, 40, 0, 3, 0, 1, 0, 2, 0, 9, 0, 8])  # compiling, two warm-up steps, five others
     monkeypatch.setattr(pace.time, "perf_counter", lambda: float(next(ticks)))
     before = torch.get_rng_state()
-    assert pace.seconds_per_step(config, dataset, CPU) == 3.0
+    assert pace.measure_pace(config, dataset, CPU) == (3.0, 7.0)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -212,3 +212,23 @@ def test_best_weights_say_what_they_are(dataset: Dataset, tmp_path: Path) -> Non
     best = min(losses, key=losses.__getitem__)
     opened = open_model(tmp_path / "run")
     assert (opened.step, opened.val_loss) == (best, losses[best])
+
+
+def test_slow_updates_show_that_training_goes_on(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between rows that are due, each update that ends long after the last sign of life gives one."""
+    monkeypatch.setattr(trainer, "HEARTBEAT_SECONDS", -1.0)
+    events = run(dataset, tmp_path / "slow", {"train.max_steps": 6, "train.log_every": 3, "train.eval_every": 6})
+    assert [event.step for event in events if isinstance(event, Heartbeat)] == [2, 4, 5]
+    monkeypatch.setattr(trainer, "HEARTBEAT_SECONDS", 1e9)
+    assert not [event for event in run(dataset, tmp_path / "quick") if isinstance(event, Heartbeat)]
+
+
+def test_flags_set_the_budget_against_a_config_file_with_steps(dataset: Dataset, tmp_path: Path) -> None:
+    """`-c gptcli.toml --epochs 4`: the number of steps that the file holds was derived from another budget."""
+    file = {"train": {"max_steps": 3}}
+    options = {"train.max_steps": None, "train.epochs": 4.0}
+    config = plan(dataset, tmp_path / "run", options, file=file).config
+    assert config.train.max_steps == round(4 * epoch_steps(config, dataset)) != 3
+    assert plan(dataset, tmp_path / "run", {"train.max_steps": None}, file=file).config.train.max_steps == 3

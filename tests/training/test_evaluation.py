@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 
 import numpy as np
@@ -15,7 +14,7 @@ from gptcli.model.gpt import GPT
 from gptcli.text.dataset import Split
 from gptcli.text.tokens import TokenStream
 from gptcli.training import evaluation
-from gptcli.training.evaluation import bits_per_byte, evaluate, validation_starts
+from gptcli.training.evaluation import evaluate, validation_starts
 
 TINY = ModelConfig(vocab_size=11, n_layer=1, n_head=2, n_embd=8, block_size=8, dropout=0.5)
 
@@ -104,9 +103,3 @@ def test_compiled_states_are_used_for_whole_batches_only() -> None:
 
     evaluate(model, split_of(8 * 7 + 4), batch_size=3, most_tokens=10**6, dtype=torch.float32, hidden=hidden)
     assert shapes == [(3, 8), (3, 8)]
-
-
-def test_bits_per_byte() -> None:
-    """A loss of 2 ln 2 nats is 2 bits a token; 300 tokens that stand for 400 bytes make 1.5 bits a byte."""
-    split = Split(300, 350, 400, TokenStream([np.zeros(300, dtype=np.uint16)]))
-    assert bits_per_byte(2 * math.log(2), split) == pytest.approx(1.5)

@@ -106,7 +106,7 @@ def test_summary() -> None:
     end = Finished(2500, 1, 165.0, "patience", 0, 1.9, 1.75, 2000)
     assert summary(end) == (
         "Done: 2,500 steps in 2:45 (no better loss for a while). "
-        "Best validation loss 1.7500 (perplexity 5.75) at step 2,000."
+        "Best validation loss 1.7500 nats per token (perplexity 5.75) at step 2,000."
     )
     assert summary(Finished(3, 1, 0.2, "max_steps", 0, None, None, None)) == "Done: 3 steps in 0:00."
 
