@@ -254,9 +254,9 @@ def preset(name: str) -> Values:
 def fine_tuning(preset_name: str) -> Values:
     """The layer over a preset for training that starts from weights: a lower rate, few passes, an early stop.
 
-    The rate is a share of the preset's, which falls with the size of the model too. AdamW's best rate goes with the root
-    of the batch (Malladi et al. 2022, arXiv:2205.10287), so that a smaller batch lowers it once more: 6e-5 for GPT-2
-    small. docs/log.md has the figures.
+    The rate is a share of the preset's, which falls with the size of the model too. AdamW's best rate goes with the
+    root of the batch (Malladi et al. 2022, arXiv:2205.10287), so that a smaller batch lowers it once more: 6.4e-5 for
+    GPT-2 small. docs/log.md has the figures.
     """
     values = preset(preset_name)
     smaller = math.sqrt(FINE_TUNING_BATCH_SIZE / values["train"]["batch_size"])

@@ -15,9 +15,11 @@ from gptcli.config import (
     build_config,
     differences,
     field_names,
+    fine_tuning,
     flatten,
     load_config_file,
     merge,
+    nearest_preset,
     nest,
     parse_duration,
     parse_setting,
@@ -209,3 +211,18 @@ def test_differences() -> None:
 
 def test_what_may_change_is_in_the_tree() -> None:
     assert set(field_names(RunConfig)) >= CHANGEABLE_ON_RESUME
+
+
+def test_the_recipe_of_fine_tuning() -> None:
+    """A lower rate than the preset's, and for GPT-2 small one that people fine-tune it with."""
+    assert fine_tuning("gpt2")["optim"]["lr"] == 6.4e-5
+    for name in PRESETS:
+        made = build_config(name, fine_tuning(name), nest({"train.patience": 9}), vocab_size=65)
+        assert made.optim.lr < PRESETS[name]["optim"]["lr"] / 2
+        assert made.train.patience == 9, "a later layer wins"
+        assert made.optim.weight_decay == build_config(name, vocab_size=65).optim.weight_decay
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_nearest_preset_of_a_preset_is_itself(name: str) -> None:
+    assert nearest_preset(build_config(name, vocab_size=65).model) == name

@@ -15,7 +15,7 @@ import torch
 from gptcli.checkpoints.checkpoint import Checkpoint, newest_checkpoint
 from gptcli.checkpoints.model_folder import verify_run_files
 from gptcli.checkpoints.names import TOKENIZER
-from gptcli.checkpoints.run_folder import is_run, next_free, read_run
+from gptcli.checkpoints.run_folder import is_run, missing_part, next_free, read_run
 from gptcli.config import (
     CHANGEABLE_ON_RESUME,
     RunConfig,
@@ -39,7 +39,7 @@ from gptcli.training.machine import free_memory
 from gptcli.training.memory import largest_micro_batch, training_memory
 from gptcli.training.pace import steps_within
 from gptcli.training.request import Request
-from gptcli.training.schedule import learning_rate
+from gptcli.training.schedule import learning_rate_jump
 from gptcli.training.start import (
     Start,
     checked_sha256,
@@ -103,8 +103,11 @@ def check_request(request: Request, path: Path | None, device: torch.device) -> 
 
 
 def refuse_foreign(path: Path) -> None:
-    """Raise StorageError where something other than a run or an empty folder stands."""
+    """Raise StorageError where something other than a run or an empty folder stands, ModelFolderError for half a run."""
     if is_occupied(path) and not is_run(path):
+        if part := missing_part(path):
+            hint = "Restore it from a copy, or choose another place with --out."
+            raise ModelFolderError(f"The run '{path}' is damaged: '{part}' is missing.", hint)
         kind = "a folder with other things in it" if path.is_dir() else "a file"
         raise StorageError(f"'{path}' is {kind}, not a run.", "Choose another place with --out.")
 
@@ -193,14 +196,16 @@ def _plan_resume(request: Request, dataset: Dataset, path: Path, device: torch.d
         notes = [f"'{path}' has no checkpoint yet: training starts from its beginning.", *notes]
         return Plan(path, config, None, False, start, "", notes)
     notes = [*skipped, f"Resuming '{path}' at step {checkpoint.progress.step:,}.", *notes]
-    notes += _learning_rate_jump(stored.config, config, checkpoint)
+    notes += learning_rate_jump(stored.config, config, checkpoint.progress.step)
     return Plan(path, config, checkpoint, False, start, why_finished(config, checkpoint.progress), notes)
 
 
 def _preset_name(request: Request, stored: RunConfig | None, device: torch.device, start: Start | None) -> str:
     stated = request.preset or request.explicit.get("preset")
-    if stated or stored:
-        return str(stated) if stated else stored.preset if stored else ""
+    if stated:
+        return str(stated)
+    if stored:
+        return stored.preset
     return nearest_preset(start.model) if start else default_preset(device)
 
 
@@ -269,19 +274,6 @@ def _max_steps(config: RunConfig, request: Request, dataset: Dataset, device: to
         return train.max_steps
     assert train.max_time, "a budget without steps or epochs has a time"
     return steps_within(train.max_time, config, dataset, device)
-
-
-def _learning_rate_jump(stored: RunConfig, config: RunConfig, checkpoint: Checkpoint) -> list[str]:
-    """A sentence if another number of steps moves the schedule."""
-    old_steps, new_steps, step = stored.train.max_steps or 0, config.train.max_steps or 0, checkpoint.progress.step
-    if old_steps == new_steps:
-        return []
-    old = learning_rate(stored.optim, min(step, old_steps - 1), old_steps)
-    new = learning_rate(config.optim, step, new_steps)
-    return [
-        f"The schedule now runs over {new_steps:,} steps instead of {old_steps:,}: "
-        f"the learning rate goes on at {new:.3g} instead of {old:.3g}."
-    ]
 
 
 def _with_train(config: RunConfig, **values: object) -> RunConfig:

@@ -1,0 +1,103 @@
+"""A stand-in for the Hugging Face Hub on this machine that models are downloaded from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@dataclass
+class Repository:
+    """`owner/name`, whose files are those of a folder, and what was asked of it."""
+
+    url: str
+    folder: Path
+    downloaded: list[str] = field(default_factory=list)
+    revisions: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def download_server(folder: Path) -> Iterator[Repository]:
+    """Serve `owner/name` with the revisions `main` and `v1`, `owner/gated`, and nothing else."""
+    repository = Repository("", folder)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self._resolve(body=False)
+
+        def do_GET(self) -> None:
+            if self.path.startswith("/api/models/owner/name"):
+                self._api()
+            elif self.path.startswith("/api/"):
+                gated = self.path.startswith("/api/models/owner/gated")
+                code = "GatedRepo" if gated else "RepoNotFound"
+                self._answer(403 if gated else 404, b"{}", {"X-Error-Code": code})
+            else:
+                self._resolve(body=True)
+
+        def _api(self) -> None:
+            rest = self.path.removeprefix("/api/models/owner/name").partition("?")[0].strip("/").split("/")
+            revision = rest[1] if len(rest) > 1 else "main"
+            if revision not in ("main", "v1", COMMIT):
+                self._answer(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
+                return
+            if rest[0] != "tree":
+                repository.revisions.append(revision)
+            self._answer(200, json.dumps(self._tree() if rest[0] == "tree" else self._info()).encode())
+
+        def _tree(self) -> list[dict[str, Any]]:
+            return [
+                {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
+                for name, data in self._files().items()
+            ]
+
+        def _info(self) -> dict[str, Any]:
+            siblings = [{"rfilename": name} for name in self._files()]
+            return {"id": "owner/name", "modelId": "owner/name", "sha": COMMIT, "siblings": siblings, "tags": []}
+
+        def _files(self) -> dict[str, bytes]:
+            paths = sorted(path for path in folder.rglob("*") if path.is_file())
+            return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+        def _resolve(self, *, body: bool) -> None:
+            name = self.path.partition(f"/resolve/{COMMIT}/")[2]
+            data = self._files().get(name)
+            if data is None:
+                self._answer(404, b"", {"X-Error-Code": "EntryNotFound"})
+                return
+            if body:
+                repository.downloaded.append(name)
+            etag = f'"{hashlib.sha1(data).hexdigest()}"'
+            self._answer(200, data, {"ETag": etag, "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}, body=body)
+
+        def _answer(
+            self, status: int, data: bytes, headers: dict[str, str] | None = None, *, body: bool = True
+        ) -> None:
+            self.send_response(status)
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            if body:
+                self.wfile.write(data)
+
+        def log_message(self, *_arguments: Any) -> None:
+            """Quietly."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    repository.url = f"http://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield repository
+    finally:
+        server.shutdown()
+        server.server_close()
