@@ -23,7 +23,6 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO
 
 from gptcli.errors import StorageError
@@ -130,10 +129,15 @@ class AppendLog:
     """
 
     def __init__(self, path: Path, keep_bytes: int) -> None:
-        """Open `path`, cut to its first `keep_bytes` bytes (0 starts it anew); a shorter one is cut to whole lines."""
+        """Open `path`, cut to its first `keep_bytes` bytes (0 starts it anew); a shorter one is cut to whole lines.
+
+        What is no file there is put aside.
+        """
         self.path = path
         self._unwritten = b""
         with disk_errors(path):
+            if path.exists() and not path.is_file():
+                os.rename(path, path.with_name(f"{path.name}.aside-{os.getpid()}"))
             self._file = open(path, "a+b", buffering=0)  # noqa: SIM115 - closed by close()
             self._file.seek(0)
             kept = self._file.read(keep_bytes)
@@ -185,9 +189,7 @@ class FolderLock:
     def __enter__(self) -> FolderLock:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
 
 

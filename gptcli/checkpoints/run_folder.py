@@ -5,6 +5,7 @@ It holds no absolute path and nothing outside it is needed to sample from it. It
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import Progress
 from gptcli.checkpoints.model_card import model_card
 from gptcli.checkpoints.small_files import read_json
-from gptcli.checkpoints.tensors import tensor_file
+from gptcli.checkpoints.tensors import read_metadata, tensor_file
 from gptcli.config import RunConfig, load_config_file, parse_config, to_toml
 from gptcli.errors import ConfigError, ModelFolderError, StorageError
 from gptcli.interop.huggingface import config_to_hf, tokenizer_settings
@@ -39,6 +40,12 @@ class StoredRun:
 def is_run(path: Path) -> bool:
     """Whether a folder was made by training here."""
     return (path / names.RUN_CONFIG).is_file() and (path / MANIFEST).is_file()
+
+
+def missing_part(path: Path) -> str:
+    """The file without which a folder that looks like a run is none; "" if it does not look like one."""
+    found = {name for name in (names.RUN_CONFIG, MANIFEST) if (path / name).is_file()}
+    return "".join({names.RUN_CONFIG, MANIFEST} - found) if len(found) == 1 else ""
 
 
 def create_run(
@@ -96,7 +103,13 @@ def update_config(run: StoredRun, config: RunConfig) -> StoredRun:
 
 
 def replace_weights(run: StoredRun, tensors: dict[str, Tensor], *, step: int, val_loss: float) -> None:
-    """Put the best weights so far into the run folder, by rename; the file verifies itself."""
+    """Put the best weights so far into the run folder, by rename; the file verifies itself.
+
+    Better ones of another step stay: a kill can leave weights there whose evaluation came after the last checkpoint.
+    """
+    standing = read_metadata(run.path / names.MODEL)
+    if standing.get("step") != str(step) and _number(standing.get("val_loss")) < val_loss:
+        return
     metadata = {"step": str(step), "val_loss": repr(val_loss)}
     write_file(run.path / names.MODEL, tensor_file(tensors, metadata))
     _update_manifest(run)
@@ -119,6 +132,14 @@ def next_free(path: Path) -> Path:
     while (candidate := path.with_name(f"{path.name}-{number}")).exists():
         number += 1
     return candidate
+
+
+def _number(text: str | None) -> float:
+    """A number from a file's header; infinite where there is none."""
+    try:
+        return float(text) if text else math.inf
+    except ValueError:
+        return math.inf
 
 
 def _last_written(run: Path) -> tuple[bool, float]:

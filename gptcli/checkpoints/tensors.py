@@ -83,7 +83,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def verify_tensors(path: Path) -> None:
-    """Raise ModelFolderError unless a file of `tensor_file` reads back as written; one tensor is in memory at a time."""
+    """Raise ModelFolderError unless a file of `tensor_file` reads back as written; one tensor at a time is held."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}

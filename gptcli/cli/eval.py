@@ -46,6 +46,8 @@ def eval_(
 
     output = Output(quiet, verbose, json, no_color)
     data = parse_section(DataConfig, nest({"include": include}))
-    folder = load_for_sampling(local_model(run, quiet=quiet), checkpoint, device, options.number_format(dtype))
+    folder = load_for_sampling(
+        local_model(run, quiet=quiet), checkpoint, device, options.number_format(dtype) or "float32"
+    )
     scores = score_texts(folder, texts, data.include, stride, skip_unknown=unknown is options.UnknownCharacters.skip)
     show_scores(scores, output)

@@ -24,6 +24,7 @@ from gptcli.errors import CorpusError, UsageError
 from gptcli.model.gpt import GPT
 from gptcli.model.loss import bits_per_unit, next_token_loss, perplexity
 from gptcli.text.corpus import TextFile, find_texts, read_text
+from gptcli.text.survey import survey
 from gptcli.text.tokenizer import Tokenizer
 
 BATCH_TOKENS = 4096
@@ -96,6 +97,8 @@ class Scores:
     context: int
     stride: int
     texts: list[Score]
+    notes: tuple[str, ...]
+    """What was passed over or left out, in sentences."""
 
     @property
     def total(self) -> Score:
@@ -126,8 +129,9 @@ def score_texts(
             f"A stride of {chosen:,} leaves tokens out: the context is {context:,}.", f"Use --stride {context} at most."
         )
     with find_texts(texts, include) as files:
-        scores = [score_text(folder, file, chosen, skip_unknown=skip_unknown) for file in files]
-    return Scores(folder.path, context, chosen, scores)
+        look = survey(files, lambda _count: None)
+        scores = [score_text(folder, text.file, chosen, skip_unknown=skip_unknown) for text in look.texts]
+    return Scores(folder.path, context, chosen, scores, look.notes)
 
 
 def score_text(folder: ModelFolder, file: TextFile, stride: int, *, skip_unknown: bool) -> Score:
@@ -138,7 +142,7 @@ def score_text(folder: ModelFolder, file: TextFile, stride: int, *, skip_unknown
         pieces = [text.translate(dict.fromkeys(map(ord, folder.tokenizer.unknown_characters(text))))]
     ids = _encode(folder.tokenizer, pieces)
     if len(ids) < 2:
-        raise CorpusError(f"{file.shown} has {len(ids)} tokens; at least 2 are needed, to predict one from another.")
+        raise CorpusError(f"{file.shown} is too short: there is no token to predict from another.", "Use more text.")
     windows = list(strided_windows(len(ids), folder.model.config.block_size, stride))
     nats = math.fsum(_nats(folder.model, ids, batch) for batch in _batches(windows))
     return Score(

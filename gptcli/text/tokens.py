@@ -7,7 +7,7 @@ uint32. Its header is written last, since only then its length is known; it alwa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -81,11 +81,13 @@ class ShardWriter:
     def _finish_shard(self) -> None:
         if self._file is None or self._context is None:
             return
-        self._file.seek(0)
-        self._file.write(_header(self._on_disk, self._in_shard))
-        self._context.__exit__(None, None, None)
+        with ExitStack() as closing:
+            closing.push(self._context)  # an error of the disk ends it too
+            self._context = None
+            self._file.seek(0)
+            self._file.write(_header(self._on_disk, self._in_shard))
         self.shards.append(WrittenShard(self._name(), self._in_shard))
-        self._file, self._context, self._in_shard = None, None, 0
+        self._file, self._in_shard = None, 0
 
     def _name(self) -> str:
         return f"{self._split}-{len(self.shards):05d}.npy"

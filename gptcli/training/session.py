@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from gptcli.checkpoints import names
-from gptcli.checkpoints.checkpoint import discard_damaged
+from gptcli.checkpoints.checkpoint import discard_damaged, prune_checkpoints
 from gptcli.checkpoints.run_folder import create_run, read_run, update_config, write_card
 from gptcli.model.precision import prepare_device
 from gptcli.storage import FolderLock, remove_leftovers
@@ -33,6 +33,7 @@ def train(plan: Plan, dataset: Dataset, device: torch.device, stop_signal: Calla
     if plan.checkpoint and (end := budget_end(train, plan.checkpoint.progress, plan.checkpoint.progress.seconds)):
         with FolderLock(plan.path):
             _remove_leftovers(plan.path)
+            prune_checkpoints(plan.path, train.keep_checkpoints)
         yield closing_event(plan.checkpoint.progress, end, seconds=plan.checkpoint.progress.seconds)
         return
     weights = starting_weights(plan.start, plan.config) if plan.is_new and plan.start else None

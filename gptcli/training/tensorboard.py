@@ -12,7 +12,7 @@ from torch.utils.tensorboard.summary import hparams
 from gptcli.config import RunConfig, flatten, to_toml
 from gptcli.errors import StorageError
 from gptcli.storage import disk_errors
-from gptcli.training.events import Event, Finished, SampleDrawn
+from gptcli.training.events import CheckpointSaved, Event, Finished, SampleDrawn
 from gptcli.training.metrics import scalars
 
 
@@ -50,6 +50,8 @@ class TensorBoardLog:
                 if event.best_val_loss is not None and event.step > self._start:
                     self._write_hparams(event.best_val_loss, event.step)
                 self._writer.flush()  # an error is to be told while somebody listens
+            elif isinstance(event, CheckpointSaved):
+                self._writer.flush()  # what a kill leaves reaches as far as the checkpoint does
             else:
                 for name, value in scalars(event).items():
                     self._writer.add_scalar(name, value, event.step)  # type: ignore[union-attr]

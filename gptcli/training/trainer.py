@@ -246,6 +246,8 @@ class Trainer:
         restore_random_states(checkpoint.random, self.device)
         self.progress = checkpoint.progress
         self.saved_step = checkpoint.progress.step
+        checkpoint.model.clear()  # the plan, which holds the checkpoint, lives as long as the training
+        checkpoint.optimizer.clear()
 
     def compile(self) -> Iterator[Note]:
         """Decide on torch.compile, and tell."""

@@ -9,6 +9,8 @@ from gptcli.ui.tables import left, right, table
 
 def show_scores(scores: Scores, output: Output) -> None:
     """A row for each text and one for all together; or one JSON object."""
+    for note in scores.notes:
+        output.note(note)
     if output.as_json:
         texts = [figures(score) for score in scores.texts]
         output.json({"run": str(scores.run), "stride": scores.stride, "texts": texts, **figures(scores.total)})

@@ -21,6 +21,7 @@ from gptcli.checkpoints.run_folder import (
     replace_weights,
     update_config,
 )
+from gptcli.checkpoints.tensors import read_metadata
 from gptcli.config import RunConfig
 from gptcli.errors import ModelFolderError, StorageError
 from gptcli.interop.huggingface import tensors_to_hf
@@ -178,3 +179,14 @@ def test_the_card_tells_the_result(dataset: Dataset, tmp_path: Path) -> None:
     assert opened.val_loss is not None
     assert f"| validation loss | {opened.val_loss:.4f} nats per token" in card
     assert "| steps | 4 of 4 |" in card
+
+
+def test_better_weights_of_a_lost_step_stay(dataset: Dataset, config: RunConfig, tmp_path: Path) -> None:
+    """A kill after an evaluation leaves weights that the last checkpoint knows nothing of."""
+    made = create_run(tmp_path / "run", config, dataset)
+    replace_weights(made, {"a": torch.ones(1)}, step=240, val_loss=1.5)
+    replace_weights(made, {"a": torch.zeros(1)}, step=230, val_loss=1.6)
+    assert read_metadata(tmp_path / "run/model.safetensors")["step"] == "240"
+    replace_weights(made, {"a": torch.zeros(1)}, step=240, val_loss=1.6)  # the same step, done again
+    replace_weights(made, {"a": torch.zeros(1)}, step=250, val_loss=1.55)
+    assert read_metadata(tmp_path / "run/model.safetensors")["step"] == "250"

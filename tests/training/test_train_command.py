@@ -50,7 +50,8 @@ def test_a_pipe_gets_plain_rows_and_the_path() -> None:
     )
     assert re.fullmatch(row, rows[-1])
     assert "\x1b" not in result.stderr
-    assert re.search(r"Done: 20 steps in 0:0\d\. Best validation loss \d\.\d{4} nats per token \(perplexity", result.stderr)
+    done = r"Done: 20 steps in 0:0\d\. Best validation loss \d\.\d{4} nats per token \(perplexity"
+    assert re.search(done, result.stderr)
     assert "Next: gptcli sample runs/book" in result.stderr
 
 
