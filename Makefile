@@ -4,11 +4,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN := runs/demo
 
-.PHONY: help demo test docs clean
+.PHONY: help demo test crash docs clean
 
 help:
 	@echo "make demo    install into .venv, train a small model for about a minute, and sample from it"
 	@echo "make test    install with the development tools; check format, lint and types; run the tests"
+	@echo "make crash   everything that docs/reliability.md counts: kills, power failures, faults, damage; half an hour or more"
 	@echo "make docs    write docs/cli.md again from the commands' help"
 	@echo "make clean   delete .venv, build products and caches; never runs/ or data/"
 	@echo
@@ -27,6 +28,9 @@ test: .venv/installed-dev
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
+
+crash: .venv/installed-dev
+	$(BIN)/python -m pytest -n 2 tests/crash -m 'campaign or not campaign'
 
 docs: .venv/installed
 	$(BIN)/python docs/generate_cli.py

@@ -129,10 +129,7 @@ class AppendLog:
     """
 
     def __init__(self, path: Path, keep_bytes: int) -> None:
-        """Open `path`, cut to its first `keep_bytes` bytes (0 starts it anew); a shorter one is cut to whole lines.
-
-        What is no file there is put aside.
-        """
+        """Open `path`, cut to `keep_bytes` bytes (0: anew), a shorter one to whole lines; a folder is put aside."""
         self.path = path
         self._unwritten = b""
         with disk_errors(path):
@@ -197,8 +194,8 @@ def fingerprints(folder: Path, names: Iterable[str] | None = None) -> dict[str, 
     """{file name: {"bytes": size, "sha256": hex}} for the named files of a folder, or for all of them."""
     chosen = sorted(path.name for path in folder.iterdir()) if names is None else sorted(names)
     with disk_errors(folder):
-        paths = {name: folder / name for name in chosen}
-        return {name: {"bytes": p.stat().st_size, "sha256": sha256_of_file(p)} for name, p in paths.items()}
+        files = [folder / name for name in chosen]
+        return {file.name: {"bytes": file.stat().st_size, "sha256": sha256_of_file(file)} for file in files}
 
 
 def mismatch(folder: Path, files: dict[str, dict[str, Any]], *, hashes: bool = True) -> str:

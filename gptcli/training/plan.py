@@ -103,7 +103,7 @@ def check_request(request: Request, path: Path | None, device: torch.device) -> 
 
 
 def refuse_foreign(path: Path) -> None:
-    """Raise StorageError where something other than a run or an empty folder stands, ModelFolderError for half a run."""
+    """Raise StorageError where something other than a run or an empty folder stands; ModelFolderError: half a run."""
     if is_occupied(path) and not is_run(path):
         if part := missing_part(path):
             hint = "Restore it from a copy, or choose another place with --out."

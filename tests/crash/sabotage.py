@@ -1,0 +1,42 @@
+"""Negative controls: each takes one protection out of the product, and the test of that protection must then fail."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+
+def without_fsync() -> None:
+    from gptcli import storage
+
+    storage.os = _Without(os, "fsync")  # type: ignore[attr-defined]
+
+
+def without_random_state() -> None:
+    from gptcli.training import trainer
+
+    trainer.restore_random_states = lambda states, device: None
+
+
+def without_manifest() -> None:
+    from gptcli.checkpoints import checkpoint
+
+    checkpoint.damage = lambda folder, manifest: ""
+
+
+class _Without:
+    """A module, but one of its functions does nothing."""
+
+    def __init__(self, module: object, name: str) -> None:
+        self._module = module
+        setattr(self, name, lambda *arguments: None)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._module, name)
+
+
+SABOTAGE: dict[str, Callable[[], None]] = {
+    "fsync": without_fsync,
+    "random state": without_random_state,
+    "manifest": without_manifest,
+}

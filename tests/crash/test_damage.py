@@ -1,0 +1,198 @@
+"""Every file of a run and of a dataset, damaged in every way: what is verified is found, the rest breaks nothing."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.crash.damage import Damage, damages
+from tests.crash.sessions import RUN, TRAIN, Sessions, said
+from tests.crash.watching import read_record
+from tests.training.small_runs import assert_same_end, end_state
+
+NEWEST, OLDER = Path("checkpoints/step-00000009"), Path("checkpoints/step-00000006")
+IN_CHECKPOINT = ("model.safetensors", "optimizer.safetensors", "state.json")
+WITH_MANIFEST = (*IN_CHECKPOINT, "manifest.json")
+VERIFIED = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "gptcli.toml")
+UNVERIFIED = ("README.md", "metrics.jsonl")
+SAMPLE = ["sample", str(RUN), "-n", "5", "--seed", "1", "--quiet"]
+LOUD = [argument for argument in TRAIN if argument != "--quiet"]
+SAMPLED_EVERY = 9
+
+
+@pytest.fixture(scope="session")
+def stopped(sessions: Sessions) -> Path:
+    """A run that was killed just after the checkpoint of step 9 was complete."""
+    folder = sessions.new()
+    sessions.go_on(folder, watch={"name": "record", "options": {"file": "record"}})
+    changes = [operation for operation in read_record(folder / "record") if operation.kind not in ("look", "read")]
+    at = next(number for number, change in enumerate(changes) if change.target.endswith(NEWEST.name))
+    folder = sessions.new()
+    assert sessions.server.run(folder, watch={"name": "kill", "options": {"at": at + 12}}) == -9
+    return folder
+
+
+def cases(folder: Path, names: tuple[str, ...], where: Path) -> list[tuple[Path, str, Damage]]:
+    return [(where / name, what, damage) for name in names for what, damage in damages(folder / where / name)]
+
+
+def checked_text(folder: Path, status: int) -> str:
+    text = said(folder)
+    assert status in (0, 1), text
+    assert "unforeseen" not in text, text
+    assert "Traceback" not in text, text
+    return " ".join(text.split())
+
+
+def check_newest(sessions: Sessions, stopped: Path, place: Path, damage: Damage, *sabotage: str) -> None:
+    """A damaged newest checkpoint is named and skipped, and costs nothing but time."""
+    folder = sessions.copy(stopped)
+    damage(folder / place)
+    status = sessions.server.run(folder, arguments=LOUD, sabotage=sabotage)
+    assert status == 0, said(folder)
+    assert "Skipped the checkpoint of step 9" in checked_text(folder, status), said(folder)
+    sessions.check_end(folder)
+    sessions.done_with(folder)
+
+
+def check_told(sessions: Sessions, stopped: Path, place: Path, damage: Damage) -> None:
+    """A damaged file that must be sound for training and sampling is named by both."""
+    folder = sessions.copy(stopped)
+    damage(folder / place)
+    for arguments in (TRAIN, SAMPLE):
+        status = sessions.server.run(folder, arguments=arguments)
+        assert status == 1, said(folder)
+        assert place.name in checked_text(folder, status), said(folder)
+    sessions.done_with(folder)
+
+
+def check_told_or_harmless(sessions: Sessions, stopped: Path, place: Path, damage: Damage) -> None:
+    """What a manifest says may be damaged where it does not matter: told, or trained to the right end."""
+    folder = sessions.copy(stopped)
+    damage(folder / place)
+    if checked_text(folder, sessions.server.run(folder)).startswith("runs/"):
+        assert_same_end(folder / RUN, sessions.whole / RUN)
+    sessions.done_with(folder)
+
+
+def check_harmless(sessions: Sessions, stopped: Path, place: Path, damage: Damage) -> None:
+    """A damaged file that nothing depends on breaks neither sampling nor training."""
+    folder = sessions.copy(stopped)
+    damage(folder / place)
+    for arguments in (SAMPLE, TRAIN):
+        status = sessions.server.run(folder, arguments=arguments)
+        assert status == 0, said(folder)
+    assert_same_end(folder / RUN, sessions.whole / RUN)
+    sessions.done_with(folder)
+
+
+def check_weights(sessions: Sessions, stopped: Path, place: Path, damage: Damage) -> None:
+    """Damaged best weights are never sampled from; training goes on and replaces them."""
+    folder = sessions.copy(stopped)
+    damage(folder / place)
+    status = sessions.server.run(folder, arguments=SAMPLE)
+    assert status == 1, said(folder)
+    assert place.name in checked_text(folder, status), said(folder)
+    sessions.done_with(folder)
+
+
+def check_dataset(sessions: Sessions, stopped: Path, place: Path, damage: Damage) -> None:
+    """A damaged dataset is named, or made again from the text."""
+    folder = sessions.copy(stopped)
+    damage(folder / place)
+    status = sessions.server.run(folder)
+    text = checked_text(folder, status)
+    if status:
+        assert place.name in text or "already there" in text, text
+    else:
+        assert_same_end(folder / RUN, sessions.whole / RUN)
+    sessions.done_with(folder)
+
+
+CHECKS = {
+    "newest checkpoint": (check_newest, RUN / NEWEST, IN_CHECKPOINT),
+    "manifest of the newest": (check_told_or_harmless, RUN / NEWEST, ("manifest.json",)),
+    "older checkpoint": (check_harmless, RUN / OLDER, WITH_MANIFEST),
+    "verified": (check_told, RUN, VERIFIED),
+    "manifest": (check_told_or_harmless, RUN, ("manifest.json",)),
+    "not verified": (check_harmless, RUN, UNVERIFIED),
+    "best weights": (check_weights, RUN, ("model.safetensors",)),
+    "dataset": (check_dataset, Path("data"), ("train-00000.npy", "val-00000.npy", "tokenizer.json", "dataset.json")),
+}
+
+
+def check_damages(sessions: Sessions, stopped: Path, part: str, every: int) -> None:
+    check, where, names = CHECKS[part]
+    if where == Path("data"):
+        where = next((stopped / "data").iterdir()).relative_to(stopped)
+    for place, what, damage in cases(stopped, names, where)[::every]:
+        try:
+            check(sessions, stopped, place, damage)
+        except AssertionError as error:
+            error.add_note(f"{place}: {what}")
+            raise
+
+
+@pytest.mark.parametrize("part", list(CHECKS))
+def test_some_damages(sessions: Sessions, stopped: Path, part: str) -> None:
+    check_damages(sessions, stopped, part, SAMPLED_EVERY)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("part", list(CHECKS))
+def test_every_damage(sessions: Sessions, stopped: Path, part: str) -> None:
+    check_damages(sessions, stopped, part, 1)
+
+
+@pytest.mark.parametrize("name", WITH_MANIFEST)
+def test_a_file_of_another_step(sessions: Sessions, stopped: Path, name: str) -> None:
+    """The file is sound by itself; only the manifest tells that it is another one."""
+    check_newest(sessions, stopped, RUN / NEWEST / name, of_another_step)
+
+
+def of_another_step(path: Path) -> None:
+    path.write_bytes((path.parents[1] / OLDER.name / path.name).read_bytes())
+
+
+def wrong_count(state: Path) -> None:
+    """A state that can be read and is wrong."""
+    content = state.read_bytes()
+    assert content.count(b'"tokens": 576') == 1
+    state.write_bytes(content.replace(b'"tokens": 576', b'"tokens": 575'))
+
+
+def test_control_without_the_manifest(sessions: Sessions, stopped: Path) -> None:
+    check_newest(sessions, stopped, RUN / NEWEST / "state.json", wrong_count)
+    with pytest.raises(AssertionError):
+        check_newest(sessions, stopped, RUN / NEWEST / "state.json", wrong_count, "manifest")
+
+
+def test_retention_stays_in_its_own_folder(sessions: Sessions, stopped: Path) -> None:
+    """Only real folders named as checkpoints are deleted; links, files and other names stay."""
+    folder = sessions.copy(stopped)
+    checkpoints = folder / RUN / "checkpoints"
+    (folder / "elsewhere").mkdir()
+    shutil.copytree(checkpoints / OLDER.name, folder / "elsewhere/step-00000001")
+    (checkpoints / "step-00000001").symlink_to(folder / "elsewhere/step-00000001")
+    (checkpoints / "step-00000002").write_text("mine")
+    (checkpoints / "step-2").mkdir()
+    (checkpoints / "notes").mkdir()
+    sessions.go_on(folder)
+    assert {path.name for path in checkpoints.iterdir()} == {
+        *("step-00000001", "step-00000002", "step-2", "notes"),
+        *("step-00000009", "step-00000012"),
+    }
+    assert len(list((folder / "elsewhere/step-00000001").iterdir())) == 4
+
+
+def test_retention_leaves_a_linked_folder_alone(sessions: Sessions, stopped: Path) -> None:
+    folder = sessions.copy(stopped)
+    checkpoints = folder / RUN / "checkpoints"
+    checkpoints.rename(folder / "elsewhere")
+    checkpoints.symlink_to(folder / "elsewhere")
+    before = {path.name for path in (folder / "elsewhere").iterdir()}
+    sessions.go_on(folder)
+    assert {path.name for path in (folder / "elsewhere").iterdir()} == before | {"step-00000012"}
+    assert end_state(folder / RUN)[0]["progress"]["step"] == 12

@@ -1,0 +1,111 @@
+"""The operating system refuses: once, or from then on. Training ends well, or ends with exit 1 and goes on later."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.crash.sessions import RUN, STEPS, Sessions, leftovers, newest_step, said
+from tests.crash.watching import read_record
+from tests.training.small_runs import assert_same_end, series
+
+KINDS = ("open", "read", "write", "fsync", "rename", "mkdir", "unlink", "lock")
+CODES = ("ENOSPC", "EIO", "EACCES", "EROFS", "EMFILE")
+PLACES = (0.0, 0.4, 0.7, 0.99)
+COUNTERS = ("best_val_loss", "best_step", "evals_since_best")
+"""What differs where best weights could not be stored."""
+
+
+@pytest.fixture(scope="session")
+def counts(sessions: Sessions) -> Counter[str]:
+    """How often each kind of operation occurs in a training."""
+    folder = sessions.new()
+    sessions.go_on(folder, watch={"name": "record", "options": {"file": "record"}})
+    kinds = Counter(operation.kind for operation in read_record(folder / "record"))
+    kinds["open"] += kinds["look"]
+    return kinds
+
+
+def check_told(folder: Path, status: int) -> None:
+    """It ended well, or with one sentence of ours."""
+    text = said(folder)
+    assert status in (0, 1), text
+    assert "unforeseen" not in text, text
+    assert "Traceback" not in text, text
+    assert ("Error: " in text) == (status == 1), text
+
+
+def check_goes_on(sessions: Sessions, folder: Path) -> None:
+    """Without the fault the same command ends as a run that nothing disturbed."""
+    newest_step(folder / RUN)
+    sessions.go_on(folder)
+    assert_same_end(folder / RUN, sessions.whole / RUN, leaving_out=COUNTERS)
+    assert series(folder / RUN, "train/loss") == series(sessions.whole / RUN, "train/loss")
+    assert leftovers(folder) == []
+
+
+def check_fault(sessions: Sessions, counts: Counter[str], kind: str, code: str, place: float, lasting: bool) -> None:
+    at = int(place * counts[kind])
+    folder = sessions.new()
+    watch: dict[str, Any] = {"name": "fault", "options": {"kind": kind, "code": code, "at": at, "lasting": lasting}}
+    try:
+        check_told(folder, sessions.server.run(folder, watch=watch))
+        check_goes_on(sessions, folder)
+    except AssertionError as error:
+        error.add_note(f"{code} at {kind} number {at} of {counts[kind]}{', and from then on' if lasting else ''}")
+        raise
+    sessions.done_with(folder)
+
+
+@pytest.mark.parametrize(("number", "kind"), list(enumerate(KINDS)))
+def test_some_faults(sessions: Sessions, counts: Counter[str], number: int, kind: str) -> None:
+    for lasting in (False, True):
+        check_fault(sessions, counts, kind, CODES[number % len(CODES)], PLACES[1 + (number + lasting) % 3], lasting)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_fault(sessions: Sessions, counts: Counter[str], kind: str) -> None:
+    for code, place, lasting in product(CODES, PLACES, (False, True)):
+        check_fault(sessions, counts, kind, code, place, lasting)
+
+
+def renames(sessions: Sessions) -> list[str]:
+    folder = sessions.new()
+    sessions.go_on(folder, watch={"name": "record", "options": {"file": "record"}})
+    return [operation.target for operation in read_record(folder / "record") if operation.kind == "rename"]
+
+
+def test_one_save_that_fails_is_a_warning(sessions: Sessions) -> None:
+    """--quiet does not hide it; training ends well, with the other checkpoints."""
+    at = next(number for number, target in enumerate(renames(sessions)) if target.endswith("step-00000006"))
+    folder = sessions.new()
+    options = {"kind": "rename", "code": "ENOSPC", "at": at, "lasting": False}
+    assert sessions.server.run(folder, watch={"name": "fault", "options": options}) == 0
+    assert "step-00000006' failed: no space left on device. Training goes on." in " ".join(said(folder).split())
+    assert newest_step(folder / RUN) == STEPS
+    check_goes_on(sessions, folder)
+
+
+def test_the_third_save_that_fails_ends_training(sessions: Sessions) -> None:
+    """The checkpoint before stays, and the training is not carried on to no avail."""
+    at = next(number for number, target in enumerate(renames(sessions)) if target.endswith("step-00000006"))
+    folder = sessions.new()
+    options = {"kind": "rename", "code": "EROFS", "at": at, "lasting": True}
+    assert sessions.server.run(folder, watch={"name": "fault", "options": options}) == 1
+    assert newest_step(folder / RUN) == 3
+    check_goes_on(sessions, folder)
+
+
+@pytest.mark.parametrize("largest", [500, 1_500, 5_000, 20_000, 40_000])
+def test_files_that_may_not_grow(sessions: Sessions, largest: int) -> None:
+    """A real limit of the operating system, which TensorBoard's files meet too."""
+    folder = sessions.new()
+    status = sessions.server.run(folder, file_size=largest)
+    check_told(folder, status)
+    assert status == 1
+    check_goes_on(sessions, folder)
