@@ -228,7 +228,7 @@ PRESETS: dict[str, Values] = {
 
 PRESET_ALIASES = {"gpt2-small": "gpt2"}
 
-FINE_TUNING_LR_SHARE = 0.3
+FINE_TUNING_LR_SHARE = 0.5
 FINE_TUNING_BATCH_SIZE = 8
 FINE_TUNING_EVALUATIONS = 10
 """Evaluations of a fine-tuning unless `train.eval_every` says otherwise: of a short training, each a tenth."""
@@ -255,7 +255,7 @@ def fine_tuning(preset_name: str) -> Values:
     """The layer over a preset for training that starts from weights: a lower rate, few passes, an early stop.
 
     The rate is a share of the preset's, which falls with the size of the model too. AdamW's best rate goes with the
-    root of the batch (Malladi et al. 2022, arXiv:2205.10287), so that a smaller batch lowers it once more: 6.4e-5 for
+    root of the batch (Malladi et al. 2022, arXiv:2205.10287), so that a smaller batch lowers it once more: 1.1e-4 for
     GPT-2 small. docs/log.md has the figures.
     """
     values = preset(preset_name)

@@ -39,7 +39,7 @@ class NumberType(StrEnum):
 
 def export(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run folder, or a GPT-2 folder in Hugging Face's format.")
+        str, typer.Argument(metavar="RUN", help="A run, a GPT-2 folder of Hugging Face's, or hf://owner/name.")
     ],
     to: Annotated[
         Format, typer.Option("--to", help="gguf: a file for llama.cpp; ollama: GGUF and Modelfile; hf: a model folder.")
@@ -68,6 +68,7 @@ def export(
     """Write a model in the format of another tool."""
     from gptcli.export.formats import export_model
     from gptcli.export.hub import push_folder, require_repository_name
+    from gptcli.interop.hub import local_model
     from gptcli.ui.console import Output
 
     if push is not None and to is not Format.hf:
@@ -75,7 +76,7 @@ def export(
     if push is not None:
         require_repository_name(push)
     output = Output(quiet, verbose, json, no_color)
-    exported = export_model(run, to.value, type.value, out, checkpoint, force=force)
+    exported = export_model(local_model(run, quiet=quiet), to.value, type.value, out, checkpoint, force=force)
     url = None if push is None else push_folder(exported.path, push)
     _show(exported, url, output)
 

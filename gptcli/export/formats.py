@@ -12,8 +12,9 @@ from gptcli.export.exported import Exported
 from gptcli.export.gguf_file import export_gguf
 from gptcli.export.hf_folder import HfType, export_hf
 from gptcli.export.ollama import export_ollama
-from gptcli.export.place import model_name, require_free_file, require_free_folder
+from gptcli.export.place import require_free_file, require_free_folder
 from gptcli.interop.gguf import GgufType, require_gguf
+from gptcli.interop.hub import model_name
 
 Format = Literal["gguf", "ollama", "hf"]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from gptcli.checkpoints.model_folder import ModelFolder
 from gptcli.export.exported import Exported
-from gptcli.export.place import model_name
 from gptcli.interop.gguf import GgufFile, GgufType, gguf_file
 from gptcli.interop.gguf_vocabulary import gguf_vocabulary
+from gptcli.interop.hub import model_name
 from gptcli.storage import write_file
 
 

@@ -13,7 +13,7 @@ from gptcli.checkpoints.run_folder import is_run
 from gptcli.checkpoints.tensors import tensor_file
 from gptcli.export.card import export_card
 from gptcli.export.exported import Exported
-from gptcli.export.place import model_name
+from gptcli.interop.hub import model_name
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf, tokenizer_settings
 from gptcli.storage import new_directory, to_json
 from gptcli.text.tokenizer_json import END_OF_TEXT

@@ -5,21 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from gptcli.errors import ExportError, UsageError
+from gptcli.interop.hub import is_repository
 
 _DOCUMENTATION = "https://huggingface.co/docs/hub/security-tokens"
 
 
 def require_repository_name(repository: str) -> None:
     """Raise UsageError for what cannot be `owner/name`."""
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # documented there
-
-    try:
-        validate_repo_id(repository)
-        valid = "/" in repository
-    except HFValidationError:
-        valid = False
-    if not valid:
+    if not is_repository(repository):
         raise UsageError(f"'{repository}' cannot be a repository on the Hub.", "Write it as owner/name.")
 
 

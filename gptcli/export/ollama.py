@@ -13,8 +13,8 @@ from gptcli.checkpoints.model_folder import ModelFolder
 from gptcli.config import SamplingConfig
 from gptcli.export.exported import Exported
 from gptcli.export.gguf_file import as_gguf
-from gptcli.export.place import model_name
 from gptcli.interop.gguf import GgufType
+from gptcli.interop.hub import model_name
 from gptcli.storage import new_directory
 from gptcli.text.tokenizer_json import END_OF_TEXT
 

@@ -11,11 +11,6 @@ from gptcli.storage import disk_errors
 _HINT = "Choose another place with --out, or replace it with --force."
 
 
-def model_name(source: Path) -> str:
-    """How a model folder is called: `runs/book/` → book."""
-    return source.resolve().name
-
-
 def require_free_file(path: Path, *, force: bool) -> None:
     """Raise StorageError if a file cannot be written at `path`; `force` allows to replace a file."""
     with disk_errors(path):

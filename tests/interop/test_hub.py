@@ -141,3 +141,23 @@ def test_addresses() -> None:
 def test_a_snapshot_is_called_as_its_repository() -> None:
     assert model_name(Path(f"/cache/hub/models--owner--my-name/snapshots/{COMMIT}")) == "my-name"
     assert model_name(Path("/some/where/book/")) == "book"
+
+
+@pytest.mark.usefixtures("connected")
+def test_an_export_is_called_as_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["export", "hf://owner/name", "--to", "hf"])
+    assert (done.exit_code, done.stdout) == (0, "name-hf\n"), done.stderr
+    assert (tmp_path / "name-hf" / names.README).read_text() == "# A model", "its licence stands there"
+
+
+@pytest.mark.usefixtures("connected")
+def test_training_starts_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "book.txt").write_text("abc def ghij\n" * 40)
+    done = CliRunner().invoke(app, ["train", "book.txt", "--init-from", "hf://owner/name@v1", "--max-steps", "2"])
+    assert (done.exit_code, done.stdout) == (0, "runs/book\n"), done.stderr
+    card = (tmp_path / "runs/book" / names.README).read_text()
+    assert "base_model: owner/name\n---" in card
+    assert "| started from | hf://owner/name@v1 (" in card
+    assert 'init_from = "hf://owner/name@v1"' in (tmp_path / "runs/book" / names.RUN_CONFIG).read_text()
