@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -203,3 +203,27 @@ def test_pruning(tmp_path: Path, keep: int) -> None:
 def test_no_checkpoints(tmp_path: Path) -> None:
     assert newest_checkpoint(tmp_path) == (None, [])
     assert read_progress(tmp_path) is None
+
+
+def test_what_reads_back_otherwise_is_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that stores something else costs the new checkpoint, and none of the old ones."""
+    save(tmp_path, 10)
+    plain = checkpoints.tensor_file
+
+    def altered(*arguments: object) -> Iterator[bytes]:
+        *pieces, last = (bytes(piece) for piece in plain(*arguments))  # type: ignore[arg-type]
+        yield from pieces
+        yield last[:-1] + bytes([last[-1] ^ 1])
+
+    monkeypatch.setattr(checkpoints, "tensor_file", altered)
+    with pytest.raises(StorageError, match="was not stored as it was written"):
+        save(tmp_path, 20)
+    assert checkpoint_steps(tmp_path) == [10]
+
+
+def test_pruning_stays_out_of_a_linked_folder(tmp_path: Path) -> None:
+    save(tmp_path, 5, 10, 15)
+    (tmp_path / "checkpoints").rename(tmp_path / "elsewhere")
+    (tmp_path / "checkpoints").symlink_to(tmp_path / "elsewhere")
+    prune_checkpoints(tmp_path, 2)
+    assert checkpoint_steps(tmp_path) == [5, 10, 15]

@@ -16,7 +16,7 @@ NEWEST, OLDER = Path("checkpoints/step-00000009"), Path("checkpoints/step-000000
 IN_CHECKPOINT = ("model.safetensors", "optimizer.safetensors", "state.json")
 WITH_MANIFEST = (*IN_CHECKPOINT, "manifest.json")
 VERIFIED = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "gptcli.toml")
-UNVERIFIED = ("README.md", "metrics.jsonl")
+UNVERIFIED = ("README.md", "metrics.jsonl", "events.out.tfevents.*")
 SAMPLE = ["sample", str(RUN), "-n", "5", "--seed", "1", "--quiet"]
 LOUD = [argument for argument in TRAIN if argument != "--quiet"]
 SAMPLED_EVERY = 9
@@ -35,7 +35,9 @@ def stopped(sessions: Sessions) -> Path:
 
 
 def cases(folder: Path, names: tuple[str, ...], where: Path) -> list[tuple[Path, str, Damage]]:
-    return [(where / name, what, damage) for name in names for what, damage in damages(folder / where / name)]
+    places = [place.relative_to(folder) for name in names for place in sorted((folder / where).glob(name))]
+    assert len(places) == len(names)
+    return [(place, what, damage) for place in places for what, damage in damages(folder / place)]
 
 
 def checked_text(folder: Path, status: int) -> str:
