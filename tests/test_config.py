@@ -10,12 +10,10 @@ from pydantic import ValidationError
 
 from gptcli.config import (
     CHANGEABLE_ON_RESUME,
-    PRESETS,
     RunConfig,
     build_config,
     differences,
     field_names,
-    fine_tuning,
     flatten,
     load_config_file,
     merge,
@@ -23,10 +21,10 @@ from gptcli.config import (
     nest,
     parse_duration,
     parse_setting,
-    preset,
     to_toml,
 )
 from gptcli.errors import ConfigError
+from gptcli.presets import PRESETS, fine_tuning, preset
 
 
 def config(*layers: dict[str, Any], name: str = "nano") -> RunConfig:

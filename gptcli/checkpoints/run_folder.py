@@ -20,7 +20,7 @@ from gptcli.checkpoints.tensors import read_metadata, tensor_file
 from gptcli.config import RunConfig, load_config_file, parse_config, to_toml
 from gptcli.errors import ConfigError, ModelFolderError, StorageError
 from gptcli.interop.huggingface import config_to_hf, tokenizer_settings
-from gptcli.storage import MANIFEST, fingerprints, new_directory, to_json, write_file
+from gptcli.storage import MANIFEST, disk_errors, fingerprints, new_directory, to_json, write_file
 from gptcli.text.dataset import Dataset
 from gptcli.text.tokenizer_json import END_OF_TEXT
 
@@ -116,8 +116,13 @@ def replace_weights(run: StoredRun, tensors: dict[str, Tensor], *, step: int, va
 
 
 def write_card(run: StoredRun, dataset: Dataset, progress: Progress) -> None:
-    """Bring the model card up to date with the result."""
-    write_file(run.path / names.README, model_card(run.path.name, run.config, dataset, progress).encode())
+    """Bring the model card up to date with the result; nothing is written if it is."""
+    card = model_card(run.path.name, run.config, dataset, progress).encode()
+    path = run.path / names.README
+    with disk_errors(path):
+        if path.is_file() and path.read_bytes() == card:
+            return
+    write_file(path, card)
 
 
 def newest_run(root: Path) -> Path | None:

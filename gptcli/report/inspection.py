@@ -9,10 +9,11 @@ from typing import Any
 from gptcli.checkpoints import names
 from gptcli.checkpoints.model_folder import PICKLED, read_model_config, refuse_pickles
 from gptcli.checkpoints.run_folder import is_run, read_run
-from gptcli.config import PRESET_ALIASES, PRESETS, build_config
+from gptcli.config import build_config
 from gptcli.errors import GptcliError, ModelFolderError, UsageError
 from gptcli.interop.hub import model_name
 from gptcli.model.gpt import parameter_count
+from gptcli.presets import PRESET_ALIASES, PRESETS
 from gptcli.report.machine import MachineReport
 from gptcli.report.model import ModelReport, describe_model
 from gptcli.report.run import Comparison, RunList, RunReport, compare_runs, describe_run, list_runs

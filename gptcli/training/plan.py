@@ -19,10 +19,8 @@ from gptcli.checkpoints.run_folder import is_run, missing_part, next_free, read_
 from gptcli.config import (
     CHANGEABLE_ON_RESUME,
     RunConfig,
-    Values,
     build_config,
     differences,
-    fine_tuning,
     flatten,
     merge,
     nearest_preset,
@@ -31,6 +29,7 @@ from gptcli.config import (
 from gptcli.errors import CorpusError, ModelFolderError, OutOfMemoryError, StorageError, UsageError
 from gptcli.model.gpt import parameter_count
 from gptcli.model.precision import choose_dtype
+from gptcli.presets import Values, fine_tuning
 from gptcli.storage import is_occupied
 from gptcli.text.dataset import Dataset
 from gptcli.training.batches import Batches

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gptcli.config import Values, flatten, merge
+from gptcli.config import flatten, merge
+from gptcli.presets import Values
 
 Resume = Literal["auto", "never", "must"]
 

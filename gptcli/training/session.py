@@ -27,13 +27,14 @@ from gptcli.training.trainer import Trainer
 def train(plan: Plan, dataset: Dataset, device: torch.device, stop_signal: Callable[[], int]) -> Iterator[Event]:
     """Carry out a plan; yields what happens, after it was logged. One process at a time writes to a run.
 
-    Nothing is written where the run is finished; what a killed process left half-written goes.
+    Where the run is finished, only what a killed process left undone is done: nothing, as a rule.
     """
     train = plan.config.train
     if plan.checkpoint and (end := budget_end(train, plan.checkpoint.progress, plan.checkpoint.progress.seconds)):
         with FolderLock(plan.path):
             _remove_leftovers(plan.path)
             prune_checkpoints(plan.path, train.keep_checkpoints)
+            write_card(read_run(plan.path), dataset, plan.checkpoint.progress)
         yield closing_event(plan.checkpoint.progress, end, seconds=plan.checkpoint.progress.seconds)
         return
     weights = starting_weights(plan.start, plan.config) if plan.is_new and plan.start else None

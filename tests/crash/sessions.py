@@ -107,6 +107,7 @@ class Sessions:
         assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
         assert checkpoint_steps(run) == checkpoint_steps(whole)
         assert leftovers(folder) == []
+        assert f"| steps | {STEPS} of {STEPS} |" in (run / "README.md").read_text(encoding="utf-8")
         open_model(run)
 
 

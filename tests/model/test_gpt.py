@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gptcli.config import PRESETS, ModelConfig, preset
+from gptcli.config import ModelConfig
 from gptcli.model import gpt
 from gptcli.model.gpt import GPT, MLP, attend
+from gptcli.presets import PRESETS, preset
 from tests.conftest import ROOT
 from tests.model.reference import assert_close, attention_weights, gelu, random_model, reference_logits
 

@@ -18,9 +18,10 @@ from gptcli.checkpoints.model_folder import open_model
 from gptcli.checkpoints.run_folder import read_run
 from gptcli.checkpoints.tensors import digest, read_metadata
 from gptcli.cli.app import app
-from gptcli.config import PRESETS, fine_tuning, flatten
+from gptcli.config import flatten
 from gptcli.interop.huggingface import tensors_to_hf
 from gptcli.model import resize
+from gptcli.presets import PRESETS, fine_tuning
 from gptcli.text.dataset import Dataset
 from gptcli.text.tokenizer import load_tokenizer
 from gptcli.training import session, trainer

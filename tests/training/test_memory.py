@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from gptcli.config import ModelConfig, preset
+from gptcli.config import ModelConfig
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPT, parameter_count
+from gptcli.presets import preset
 from gptcli.training import machine, memory
 from gptcli.training.machine import free_memory, total_memory
 from gptcli.training.memory import largest_micro_batch, sampling_memory, training_memory
@@ -25,7 +26,8 @@ SMALL = ModelConfig(vocab_size=65, n_layer=3, n_head=4, n_embd=128, block_size=6
 MEASURED_TRAINING = """
 import json, resource, sys, torch
 from pathlib import Path
-from gptcli.config import build_config, preset
+from gptcli.config import build_config
+from gptcli.presets import preset
 from gptcli.model.gpt import GPT
 from gptcli.training.gradients import accumulate_gradients
 from gptcli.training.machine import resident_memory
