@@ -34,16 +34,15 @@ from gptcli.training.events import (
 )
 from gptcli.training.gradients import Hidden, accumulate_gradients
 from gptcli.training.optimizer import Optimizer
+from gptcli.training.out_of_memory import no_room_for_gradients, no_room_for_optimizer
 from gptcli.training.random_states import random_states, restore_random_states
 from gptcli.training.samples import draw_sample
 from gptcli.training.saving import Saving
 from gptcli.training.schedule import learning_rate
 from gptcli.training.start import starting_state
 
-SMALLER = "Use a smaller model or context."
 HEARTBEAT_SECONDS = 10.0
 """Training that tells nothing for longer, since its steps are slow, shows after each step that it goes on."""
-"""What helps where no micro-batch is small enough."""
 
 
 class Trainer:
@@ -146,12 +145,12 @@ class Trainer:
             )
         except torch.OutOfMemoryError as error:
             traceback.clear_frames(error.__traceback__)  # they hold what the pass had kept so far
-            raise self._out_of_memory(ids) from error
+            raise self._no_room(ids) from error
         self.lr = learning_rate(self.run.config.optim, self.progress.step, self.max_steps)
         try:
             self.grad_norm = self.optimizer.step(self.lr, self.loss)
         except torch.OutOfMemoryError as error:
-            raise OutOfMemoryError(f"The {self._device_name} has no room for AdamW's state.", SMALLER) from error
+            raise no_room_for_optimizer(self.device) from error
         self.progress.step += 1
         self.progress.tokens += ids[:, 1:].numel()
         self.seconds_at_step = self.seconds
@@ -262,7 +261,7 @@ class Trainer:
             )
         except torch.OutOfMemoryError as error:
             traceback.clear_frames(error.__traceback__)
-            raise self._out_of_memory(ids) from error
+            raise self._no_room(ids) from error
         self._mark()
         if note:
             yield Note(note)
@@ -294,28 +293,5 @@ class Trainer:
         kept = f"The checkpoint of step {self.saved_step:,} is kept. " if self.saved_step else ""
         return f"{kept}Try a lower --lr, such as {self.run.config.optim.lr / 2:g}, with --resume never."
 
-    def _out_of_memory(self, ids: Tensor) -> OutOfMemoryError:
-        """The error for a micro-batch that does not fit, with the largest half, quarter, … that does."""
-        self.model.zero_grad()
-        size = self.micro_batch_size // 2
-        while size and not self._fits(ids[:size]):
-            size //= 2
-        hint = f"--micro-batch-size {size} fits, and gives the same result." if size else SMALLER
-        message = f"The {self._device_name} ran out of memory with {self.micro_batch_size} sequences at once."
-        return OutOfMemoryError(message, hint)
-
-    def _fits(self, ids: Tensor) -> bool:
-        """Whether a gradient of `ids` can be had beside what AdamW will keep."""
-        try:
-            kept = self.optimizer.state_to_come()
-            accumulate_gradients(self.model, self.model.hidden, ids, len(ids), self.dtype, self.optimizer.backward)
-        except torch.OutOfMemoryError:
-            return False
-        finally:
-            kept = []  # noqa: F841 - let go of, together with the gradients
-            self.model.zero_grad()
-        return True
-
-    @property
-    def _device_name(self) -> str:
-        return {"cpu": "CPU", "cuda": "GPU", "mps": "Apple GPU"}[self.device.type]
+    def _no_room(self, ids: Tensor) -> OutOfMemoryError:
+        return no_room_for_gradients(self.model, self.optimizer, ids, self.micro_batch_size, self.dtype)
