@@ -9,7 +9,7 @@ RUN := runs/demo
 help:
 	@echo "make demo    install into .venv, train a small model for about a minute, and sample from it"
 	@echo "make test    install with the development tools; check format, lint and types; run the tests"
-	@echo "make crash   everything that docs/reliability.md counts: kills, power failures, faults, damage; half an hour or more"
+	@echo "make crash   everything that docs/reliability.md counts: kills, power failures, faults, damage; ten minutes or more"
 	@echo "make docs    write docs/cli.md again from the commands' help"
 	@echo "make clean   delete .venv, build products and caches; never runs/ or data/"
 	@echo

@@ -91,6 +91,8 @@ def test_killed_at_every_point(sessions: Sessions, operations: list[Operation], 
 
 
 def test_control_without_the_random_state(sessions: Sessions, operations: list[Operation]) -> None:
-    last_save = max(at for at, operation in enumerate(operations) if operation.kind == "rename")
+    saved = next(at for at, operation in enumerate(operations) if operation.target.endswith("step-00000006"))
+    point = Point(saved + 2, operations[saved + 2])
+    check_kill(sessions, point)
     with pytest.raises(AssertionError):
-        check_kill(sessions, Point(last_save // 2 + 20, operations[0]), "random state")
+        check_kill(sessions, point, "random state")

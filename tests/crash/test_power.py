@@ -17,7 +17,7 @@ SAMPLED = 30
 
 
 def record(sessions: Sessions, *sabotage: str) -> list[Operation]:
-    """What a training that is stopped by a kill and goes on does to the disk."""
+    """What a training does to the disk, from the text to the last checkpoint."""
     folder = sessions.new()
     sessions.go_on(folder, watch={"name": "record", "options": {"file": "record"}}, sabotage=sabotage)
     return [operation for operation in read_record(folder / "record") if not operation.failed]
