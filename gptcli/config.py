@@ -65,7 +65,7 @@ class TokenizerConfig(_Section):
 
     kind: str = "auto"
     """`char`, `bpe`, the path of a tokenizer to use, or `auto`: characters for small text, else BPE."""
-    vocab_size: Annotated[int, Field(ge=257)] = 8192
+    vocab_size: Annotated[int, Field(ge=257, le=2**20)] = 8192
     """Entries of a BPE vocabulary that is trained here: 256 bytes, the merges, `<|endoftext|>`."""
 
 
@@ -322,7 +322,7 @@ def config_error(error: ValidationError, section: type[BaseModel]) -> ConfigErro
         elif problem["type"] == "missing":
             problems.append(f"{key} is missing")
         else:
-            reason = problem["msg"].removeprefix("Value error, ")
+            reason = problem["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
             value = "" if isinstance(problem["input"], Mapping) else f" = {problem['input']!r}"
             problems.append(f"{key}{value}: {_lower(reason)}")
     message = "The configuration cannot be used: " + "; ".join(dict.fromkeys(problems)) + "."

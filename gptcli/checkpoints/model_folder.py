@@ -91,9 +91,14 @@ def build_model(config: ModelConfig, tensors: dict[str, Tensor], where: Path) ->
 
 def _read_checkpoint(folder: Path, checkpoint: str) -> tuple[dict[str, Tensor], dict[str, str], Path]:
     """The weights that `best`, `last` or a step number names, as `read_weights` gives them; raises ModelFolderError."""
+    steps = checkpoint_steps(folder)
+    if checkpoint == "best" and steps and not has_weights(folder):
+        hint = "Use --checkpoint last, or go on with the training."
+        raise ModelFolderError(
+            f"'{folder / names.MODEL}' is not there: nothing was evaluated yet, or it is lost.", hint
+        )
     if checkpoint == "best":
         return read_weights(folder)
-    steps = checkpoint_steps(folder)
     if checkpoint == "last" and steps:
         return read_weights(folder / names.CHECKPOINTS / names.checkpoint_name(steps[-1]))
     if checkpoint.isdecimal() and int(checkpoint) in steps:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import signal
@@ -12,7 +13,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from gptcli.errors import GptcliError, OutOfMemoryError
+from gptcli.errors import GptcliError, OutOfMemoryError, StorageError
 
 BROKEN_PIPE_EXIT = 141
 
@@ -48,6 +49,8 @@ def _explained(error: Exception) -> GptcliError:
     # torch says it in words: on a CPU there is no exception of its own for this.
     if isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error):
         return OutOfMemoryError("There is not enough memory for this.", "Close other programs, or use a smaller model.")
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:  # files of ours are told by the storage room
+        return StorageError("The output could not be written: no space left on the device.")
     return GptcliError(
         f"Something unforeseen happened ({type(error).__name__}: {error}).",
         "Run the same command with --debug, and report what it shows.",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gptcli.checkpoints.run_folder import is_run
 from gptcli.cli.options import DATA_ROOT, RUNS_ROOT
 from gptcli.config import (
     DataConfig,
@@ -102,6 +103,8 @@ def _request(wish: Wish) -> Request:
 
 def _prepare(wish: Wish, request: Request, start: Start | None, root: Path, output: Output) -> Prepared:
     """The dataset of the data that was named: opened, found again or made; with the tokenizer of a start."""
+    if runs := [given for given in wish.data if is_run(Path(given))]:
+        raise UsageError(f"'{runs[0]}' is a run, not text.", "Give the text or dataset that it should learn from.")
     idle = [flag for key, flag in TEXT_FLAGS.items() if wish.flags.get(key) is not None]
     if idle and request.has_dataset:
         hint = "Leave it out, or give the text itself."
@@ -123,5 +126,5 @@ def _conclude(end: Finished, run: Path, output: Output, command: str) -> None:
         raise Interrupted(f"Stopped at step {end.step:,}, {saved}.", f"Go on with: {command}", end.signum)
     if not output.as_json:
         output.note(summary(end))
-        output.note(f"Next: gptcli sample {shlex.quote(str(run))} -p 'Once upon a time'")
+        output.note(f"Next: gptcli sample {shlex.quote(str(run))}")
         output.result(str(run))

@@ -9,7 +9,7 @@ from gptcli.checkpoints.model_folder import open_model, read_model_config
 from gptcli.errors import StorageError, UsageError
 from gptcli.export import hf_folder, ollama
 from gptcli.export.exported import Exported
-from gptcli.export.gguf_file import export_gguf
+from gptcli.export.gguf_file import MAGIC, export_gguf
 from gptcli.export.hf_folder import HfType, export_hf
 from gptcli.export.ollama import export_ollama
 from gptcli.export.place import require_free_file, require_free_folder
@@ -57,4 +57,4 @@ def _require(target: Format, type: GgufType, path: Path, *, force: bool) -> None
     if target == "ollama":
         require_free_folder(path, ollama.NAMES, force=force)
     else:
-        require_free_file(path, force=force)
+        require_free_file(path, MAGIC, force=force)

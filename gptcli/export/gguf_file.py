@@ -12,6 +12,9 @@ from gptcli.interop.gguf_vocabulary import gguf_vocabulary
 from gptcli.interop.hub import model_name
 from gptcli.storage import write_file
 
+MAGIC = b"GGUF"
+"""What a GGUF file begins with."""
+
 
 def as_gguf(folder: ModelFolder, type: GgufType) -> GgufFile:
     """The model as a GGUF file, named after its folder. Raises ExportError if GGUF cannot hold it."""

@@ -11,13 +11,20 @@ from gptcli.storage import disk_errors
 _HINT = "Choose another place with --out, or replace it with --force."
 
 
-def require_free_file(path: Path, *, force: bool) -> None:
-    """Raise StorageError if a file cannot be written at `path`; `force` allows to replace a file."""
+def require_free_file(path: Path, magic: bytes, *, force: bool) -> None:
+    """Raise StorageError if a file cannot be written at `path`.
+
+    `force` allows to replace an earlier export, which begins with `magic`: nobody should lose a text or a run's weights
+    to a slip of the fingers.
+    """
     with disk_errors(path):
         if path.is_dir():
             raise StorageError(f"'{path}' is a folder.", "Name the file to write with --out.")
         if path.exists() and not force:
             raise StorageError(f"'{path}' is already there.", _HINT)
+        if path.exists() and not _begins_with(path, magic):
+            problem = f"'{path}' was not written by an export, so that it is not replaced."
+            raise StorageError(problem, "Choose another place with --out.")
         path.parent.mkdir(parents=True, exist_ok=True)
 
 
@@ -38,3 +45,8 @@ def require_free_folder(path: Path, names: Collection[str], *, force: bool) -> N
             raise StorageError(problem, "Choose another place with --out.")
         if any(path.iterdir()) and not force:
             raise StorageError(f"'{path}' is already there.", _HINT)
+
+
+def _begins_with(path: Path, magic: bytes) -> bool:
+    with open(path, "rb") as file:
+        return file.read(len(magic)) == magic

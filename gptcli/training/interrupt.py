@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during training: the first asks to save and stop, the second ends the process at once.
+"""Ctrl-C, SIGTERM and a closed terminal in training: the first asks to save and stop, the second ends it at once.
 
 Ending at once harms nothing, since everything on the disk appears complete or not at all.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -26,9 +26,12 @@ def graceful_stop(on_first: Callable[[], None]) -> Iterator[Callable[[], int]]:
         if received:
             os._exit(128 + signum)
         received.append(signum)
-        on_first()
+        with suppress(OSError):  # a terminal that was closed cannot be told
+            on_first()
 
-    previous = {signum: signal.signal(signum, handle) for signum in SIGNALS}
+    # `nohup` has a program ignore the closing of its terminal, and that stays so.
+    wanted = [signum for signum in SIGNALS if signal.getsignal(signum) is not signal.SIG_IGN]
+    previous = {signum: signal.signal(signum, handle) for signum in wanted}
     try:
         yield lambda: received[0] if received else 0
     finally:

@@ -276,3 +276,12 @@ def test_push_that_fails(cli: CommandLine, hub: Hub, folder: Path, variables: di
     assert "Hint:" in answer.err
     assert "Traceback" not in answer.err
     assert hub.commits == 0
+
+
+def test_force_replaces_no_file_that_is_no_export(export: Export, tmp_path: Path) -> None:
+    """A slip of the fingers: `-o book.txt --force`."""
+    text = tmp_path / "precious.txt"
+    text.write_text("words", encoding="utf-8")
+    answer = export("--to", "gguf", "-o", text, "--force")
+    assert (answer.code, "was not written by an export" in answer.err) == (1, True)
+    assert text.read_text(encoding="utf-8") == "words"

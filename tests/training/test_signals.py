@@ -52,6 +52,8 @@ def test_stopped_by_each_signal_and_gone_on_exactly(cli: CommandLine, corpus: st
     code, out, err = interrupt(cli, going_on[1:], signal.SIGTERM)
     assert (code, out) == (143, "")
     assert "Resuming 'run' at step" in err
+    code, out, err = interrupt(cli, going_on[1:], signal.SIGHUP)  # the terminal was closed
+    assert (code, out) == (129, "")
     [data] = (cli.folder / "data").glob("book-*")
     progress = read_progress(cli.folder / "run")
     assert progress is not None

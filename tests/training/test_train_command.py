@@ -123,7 +123,7 @@ BAD = {
     "-c missing.toml": "no config file",
     "--resume must": "no run",
     "--resume perhaps": "perhaps",
-    "--lr 0 --dropout 2 --vocab-size 1": "model.dropout = 2.0: input should be less than 1; optim.lr = 0.0",
+    "--lr 0 --dropout 2 --vocab-size 1": "model.dropout = 2.0: must be less than 1; optim.lr = 0.0",
 }
 
 
@@ -246,3 +246,11 @@ def test_not_a_number_ends_with_3(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert (result.exit_code, result.stdout) == (3, "")
     assert "became NaN or infinite" in result.stderr
     assert "Try a lower --lr" in result.stderr
+
+
+def test_a_run_is_not_text(folder: Path) -> None:
+    """Its model card would be: a folder gives its *.md files."""
+    assert train().exit_code == 0
+    result = train("-o", "runs/other", data="runs/book")
+    assert (result.exit_code, "'runs/book' is a run, not text" in result.stderr) == (2, True)
+    assert not Path("runs/other").exists()
