@@ -1,8 +1,8 @@
 """`python -m gptcli` and the `gptcli` command."""
 
 import os
-
-from gptcli.cli.app import app
+import signal
+import sys
 
 
 def main() -> None:
@@ -11,7 +11,12 @@ def main() -> None:
     # program an update of a small model took 17 times longer; spinning less costs 4 % when alone (docs/log.md).
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-    app()
+    try:
+        from gptcli.cli.app import app
+
+        app()
+    except KeyboardInterrupt:  # while modules are still being imported
+        sys.exit(128 + signal.SIGINT)
 
 
 if __name__ == "__main__":
