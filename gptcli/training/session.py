@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import discard_damaged, prune_checkpoints
-from gptcli.checkpoints.run_folder import create_run, read_run, update_config, write_card
+from gptcli.checkpoints.run_folder import StoredRun, create_run, is_run, read_run, update_config, write_card
+from gptcli.errors import StorageError
 from gptcli.model.precision import prepare_device
 from gptcli.storage import FolderLock, remove_leftovers
 from gptcli.text.dataset import Dataset
@@ -38,7 +40,7 @@ def train(plan: Plan, dataset: Dataset, device: torch.device, stop_signal: Calla
         yield closing_event(plan.checkpoint.progress, end, seconds=plan.checkpoint.progress.seconds)
         return
     weights = starting_weights(plan.start, plan.config) if plan.is_new and plan.start else None
-    run = create_run(plan.path, plan.config, dataset, weights) if plan.is_new else read_run(plan.path)
+    run = _new_run(plan, dataset, weights) if plan.is_new else read_run(plan.path)
     del weights  # they are in the run folder now
     with FolderLock(plan.path):
         _remove_leftovers(plan.path)
@@ -68,3 +70,13 @@ def _remove_leftovers(run: Path) -> None:
     """Delete what killed processes left half-written in a run folder."""
     remove_leftovers(run)
     remove_leftovers(run / names.CHECKPOINTS)
+
+
+def _new_run(plan: Plan, dataset: Dataset, weights: Mapping[str, Tensor] | None) -> StoredRun:
+    try:
+        return create_run(plan.path, plan.config, dataset, weights)
+    except StorageError:
+        if not is_run(plan.path):
+            raise
+        hint = "Wait for it to end, or choose another place with --out."
+        raise StorageError(f"Another process has just begun '{plan.path}'.", hint) from None

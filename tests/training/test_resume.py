@@ -10,10 +10,12 @@ import torch
 from gptcli.checkpoints.checkpoint import load_checkpoint
 from gptcli.checkpoints.model_folder import checkpoint_steps
 from gptcli.checkpoints.names import checkpoint_name
+from gptcli.errors import StorageError
 from gptcli.text.dataset import Dataset
 from gptcli.training import trainer
+from gptcli.training.session import train
 from gptcli.training.trainer import Trainer
-from tests.training.small_runs import assert_same_end, lines, plan, run, series, without_times
+from tests.training.small_runs import CPU, assert_same_end, lines, plan, run, series, without_times
 
 
 def check_resume(dataset: Dataset, folder: Path, stop_after: int = 10) -> None:
@@ -128,3 +130,11 @@ def test_a_damaged_newest_checkpoint_costs_only_time(dataset: Dataset, tmp_path:
     for step in checkpoint_steps(tmp_path / "run"):
         assert load_checkpoint(tmp_path / "run/checkpoints" / checkpoint_name(step)).progress.step == step
     assert checkpoint_steps(tmp_path / "run") == [10, 15, 20]
+
+
+def test_a_run_that_another_process_has_just_begun(dataset: Dataset, tmp_path: Path) -> None:
+    """Two trainings planned the same new run; the other one made it first."""
+    made = plan(dataset, tmp_path / "run")
+    run(dataset, tmp_path / "run", stop_after=1)
+    with pytest.raises(StorageError, match="Another process has just begun"):
+        list(train(made, dataset, CPU, lambda: 0))
