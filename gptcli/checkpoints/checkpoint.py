@@ -10,7 +10,6 @@ A checkpoint is a folder `checkpoints/step-00002000/` that appears complete or n
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -136,7 +135,7 @@ def read_progress(run: Path) -> Progress | None:
         try:
             state = read_json(run / names.CHECKPOINTS / names.checkpoint_name(step) / names.STATE)
             return TypeAdapter(Progress).validate_python(state["progress"])
-        except (ModelFolderError, KeyError, ValidationError, json.JSONDecodeError):
+        except (ModelFolderError, KeyError, ValidationError):
             continue
     return None
 

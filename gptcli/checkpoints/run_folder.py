@@ -17,11 +17,12 @@ from gptcli.checkpoints.checkpoint import Progress
 from gptcli.checkpoints.model_card import model_card
 from gptcli.checkpoints.small_files import read_json
 from gptcli.checkpoints.tensors import read_metadata, tensor_file
-from gptcli.config import RunConfig, load_config_file, parse_config, to_toml
+from gptcli.config import ModelConfig, RunConfig, load_config_file, parse_config, to_toml
 from gptcli.errors import ConfigError, ModelFolderError, StorageError
 from gptcli.interop.huggingface import config_to_hf, tokenizer_settings
 from gptcli.storage import MANIFEST, disk_errors, fingerprints, new_directory, to_json, write_file
 from gptcli.text.dataset import Dataset
+from gptcli.text.tokenizer import Tokenizer
 from gptcli.text.tokenizer_json import END_OF_TEXT
 
 FORMAT = 1
@@ -58,20 +59,29 @@ def create_run(
     if path.exists() and not path.is_dir():
         raise StorageError(f"'{path}' is a file; a run needs a folder of its own.", "Choose another place with --out.")
     end_id = dataset.tokenizer.end_of_text if dataset.uses_end_of_text else None
-    hf_config = config_to_hf(config.model, bos_token_id=dataset.start_id, eos_token_id=end_id)
-    generation = {"bos_token_id": dataset.start_id, "eos_token_id": end_id}
-    end_text = END_OF_TEXT if dataset.tokenizer.end_of_text is not None else None
     with new_directory(path, manifest=None) as new:
-        new.write(names.CONFIG, to_json(hf_config))
-        new.write(names.GENERATION_CONFIG, to_json(generation))
-        new.write(names.TOKENIZER, dataset.tokenizer.to_json().encode())
-        new.write(names.TOKENIZER_CONFIG, to_json(tokenizer_settings(end_text, config.model.block_size)))
+        for name, content in hugging_face_files(config.model, dataset.tokenizer, dataset.start_id, end_id).items():
+            new.write(name, content)
         new.write(names.RUN_CONFIG, to_toml(config).encode())
         new.write(names.README, model_card(path.name, config, dataset, Progress()).encode())
         if weights is not None:
             new.write(names.MODEL, tensor_file(weights, {"step": "0"}))
         new.write(MANIFEST, to_json(_manifest(new.path, dataset.name, dataset.fingerprint)))
     return StoredRun(path, config, dataset.name, dataset.fingerprint)
+
+
+def hugging_face_files(
+    config: ModelConfig, tokenizer: Tokenizer, start_id: int, end_id: int | None, dtype: str = "float32"
+) -> dict[str, bytes]:
+    """The small files of a Hugging Face model folder, by name: all but the weights, which are in `dtype`."""
+    hf_config = config_to_hf(config, bos_token_id=start_id, eos_token_id=end_id) | {"dtype": dtype}
+    end_text = END_OF_TEXT if tokenizer.end_of_text is not None else None
+    return {
+        names.CONFIG: to_json(hf_config),
+        names.GENERATION_CONFIG: to_json({"bos_token_id": start_id, "eos_token_id": end_id}),
+        names.TOKENIZER: tokenizer.to_json().encode(),
+        names.TOKENIZER_CONFIG: to_json(tokenizer_settings(end_text, config.block_size)),
+    }
 
 
 def read_run(path: Path) -> StoredRun:

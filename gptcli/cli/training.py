@@ -25,6 +25,7 @@ from gptcli.errors import Interrupted, UsageError
 from gptcli.interop.hub import is_address
 from gptcli.model.precision import choose_device
 from gptcli.text.dataset import Prepared, find_or_prepare, is_dataset, name_of
+from gptcli.text.writing import is_path
 from gptcli.training.events import Finished
 from gptcli.training.interrupt import graceful_stop
 from gptcli.training.plan import check_request, make_plan
@@ -92,7 +93,7 @@ def _request(wish: Wish) -> Request:
     file = load_config_file(wish.config_file) if wish.config_file else {}
     kind = flatten(file).get("tokenizer.kind", "auto")
     # A path in a config file starts from the file.
-    if wish.config_file and isinstance(kind, str) and kind not in ("auto", "char", "bpe"):
+    if wish.config_file and isinstance(kind, str) and is_path(kind):
         file = merge(file, {"tokenizer": {"kind": str(wish.config_file.parent / kind)}})
     init_from = flatten(file).get("train.init_from")
     if wish.config_file and isinstance(init_from, str) and not is_address(init_from):

@@ -9,14 +9,13 @@ import torch
 
 from gptcli.checkpoints import names
 from gptcli.checkpoints.model_folder import ModelFolder
-from gptcli.checkpoints.run_folder import is_run
+from gptcli.checkpoints.run_folder import hugging_face_files, is_run
 from gptcli.checkpoints.tensors import tensor_file
 from gptcli.export.card import export_card
 from gptcli.export.exported import Exported
 from gptcli.interop.hub import model_name
-from gptcli.interop.huggingface import config_to_hf, tensors_to_hf, tokenizer_settings
-from gptcli.storage import new_directory, to_json
-from gptcli.text.tokenizer_json import END_OF_TEXT
+from gptcli.interop.huggingface import tensors_to_hf
+from gptcli.storage import new_directory
 
 HfType = Literal["f32", "f16", "bf16"]
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
@@ -28,19 +27,16 @@ NAMES = (
 
 def export_hf(folder: ModelFolder, path: Path, type: HfType, *, force: bool) -> Exported:
     """Make the folder at `path`."""
-    config, dtype = folder.model.config, DTYPES[type]
-    hf_config = config_to_hf(config, bos_token_id=folder.start_id, eos_token_id=folder.end_id)
-    hf_config["dtype"] = str(dtype).removeprefix("torch.")
-    end_text = END_OF_TEXT if folder.tokenizer.end_of_text is not None else None
+    dtype = DTYPES[type]
+    files = hugging_face_files(
+        folder.model.config, folder.tokenizer, folder.start_id, folder.end_id, str(dtype).removeprefix("torch.")
+    )
     weights = {name: tensor.to(dtype) for name, tensor in tensors_to_hf(folder.model.state_dict()).items()}
     known = {"step": folder.step, "val_loss": folder.val_loss}
     metadata = {key: repr(value) for key, value in known.items() if value is not None}
-    generation = {"bos_token_id": folder.start_id, "eos_token_id": folder.end_id}
     with new_directory(path, manifest=None, replace=force) as new:
-        new.write(names.CONFIG, to_json(hf_config))
-        new.write(names.GENERATION_CONFIG, to_json(generation))
-        new.write(names.TOKENIZER, folder.tokenizer.to_json().encode())
-        new.write(names.TOKENIZER_CONFIG, to_json(tokenizer_settings(end_text, config.block_size)))
+        for name, content in files.items():
+            new.write(name, content)
         new.write(names.MODEL, tensor_file(weights, metadata))
         new.write(names.README, _card(folder))
     return Exported(path, type, hint=f"gptcli sample {path}, or transformers' from_pretrained('{path}')")

@@ -32,6 +32,7 @@ from gptcli.model.precision import choose_dtype
 from gptcli.presets import Values, fine_tuning
 from gptcli.storage import is_occupied
 from gptcli.text.dataset import Dataset
+from gptcli.text.writing import is_path
 from gptcli.training.batches import Batches
 from gptcli.training.budget import why_finished
 from gptcli.training.machine import free_memory
@@ -232,7 +233,7 @@ def _file_layer(request: Request) -> Values:
 def _tokenizer_kind(request: Request, dataset: Dataset) -> str:
     """`char` or `bpe`; a tokenizer that was given, as a file or in a dataset, stands beside the stored config."""
     stated = flatten(request.explicit).get("tokenizer.kind", "auto")
-    made_here = not request.has_dataset and stated in ("auto", "char", "bpe")
+    made_here = not request.has_dataset and not is_path(stated)
     return dataset.tokenizer.kind if made_here else TOKENIZER
 
 
