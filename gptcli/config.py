@@ -48,6 +48,12 @@ def _finite(value: float) -> float:
     return value
 
 
+def _off_or_two(value: float) -> float:
+    if value != 0 and value < 2:  # less would skip ordinary updates, and might never let go
+        raise ValueError("must be 0 (off) or at least 2")
+    return value
+
+
 Finite = Annotated[float, AfterValidator(_finite)]
 Positive = Annotated[Finite, Field(gt=0)]
 Fraction = Annotated[Finite, Field(ge=0, lt=1)]
@@ -115,6 +121,9 @@ class OptimConfig(_Section):
     eps: Positive = 1e-8
     grad_clip: Annotated[Finite, Field(ge=0)] = 1.0
     """Largest global gradient norm; 0 turns clipping off."""
+    skip_spikes: Annotated[Finite, AfterValidator(_off_or_two)] = 0.0
+    """Skip an update whose loss or gradient norm lies so many standard deviations above its running mean, at least 2;
+    0: skip none."""
 
 
 class TrainConfig(_Section):
@@ -187,9 +196,11 @@ CHANGEABLE_ON_RESUME = frozenset(
         *("train.max_steps", "train.epochs", "train.max_time", "train.patience"),
         *("train.eval_every", "train.save_every", "train.sample_every", "train.log_every", "train.keep_checkpoints"),
         *("train.device", "train.compile", "train.micro_batch_size"),
+        "optim.skip_spikes",
     }
 )
-"""Budgets, rhythms and the machine: a run may go on with other values of these, and of nothing else."""
+"""Budgets, rhythms, the machine, and help for a run that has spikes: a run may go on with other values of these, and
+of nothing else."""
 
 
 def nearest_preset(model: ModelConfig) -> str:

@@ -87,6 +87,10 @@ def train(
     schedule: Annotated[
         str | None, _option(OPTIMISATION, "--schedule", "NAME", "cosine, linear, wsd or constant.")
     ] = None,
+    skip_spikes: Annotated[
+        float | None,
+        _option(OPTIMISATION, "--skip-spikes", "SIGMA", "Skip updates that stand out by SIGMA deviations; 0: none."),
+    ] = None,
     compile_: Annotated[
         str | None, _option(OPTIMISATION, "--compile", "MODE", "torch.compile: auto, on or off.")
     ] = None,
@@ -116,8 +120,9 @@ def train(
         "model.dropout": dropout, "train.init_from": init_from,
         "train.max_steps": max_steps, "train.epochs": epochs, "train.max_time": max_time,
         "train.patience": patience, "train.batch_size": batch_size, "optim.lr": lr, "optim.schedule": schedule,
-        "train.compile": compile_, "train.eval_every": eval_every, "train.save_every": save_every,
-        "train.sample_every": sample_every, "train.log_every": log_every, "train.seed": seed,
+        "optim.skip_spikes": skip_spikes, "train.compile": compile_, "train.seed": seed,
+        "train.eval_every": eval_every, "train.save_every": save_every,
+        "train.sample_every": sample_every, "train.log_every": log_every,
         "train.micro_batch_size": _unless_auto(micro_batch_size), "train.dtype": _unless_auto(dtype),
         "train.device": _unless_auto(device), "tokenizer.kind": tokenizer, "tokenizer.vocab_size": vocab_size,
         "data.val_fraction": val_fraction, "data.include": include,

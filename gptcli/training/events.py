@@ -21,7 +21,9 @@ class StepMetrics:
     seconds: float
     """Training time so far, over all sessions of the run."""
     skipped: int
-    """Updates that float16 overflow has skipped so far."""
+    """Updates that were skipped so far, after a float16 overflow or as spikes."""
+    spikes: int = 0
+    """Those of them whose loss or gradient norm stood out."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gptcli.config import OptimConfig
+from gptcli.training.spikes import SpikeGuard
 
 SMALLEST_SCALE = 1.0
 MOST_SKIPS_IN_A_ROW = 20
@@ -34,13 +35,14 @@ class Optimizer:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=dtype is torch.float16)
         self.skips = torch.zeros((), device=self.device)  # ()
         self.skips_in_row = torch.zeros((), device=self.device)  # ()
+        self.spikes = SpikeGuard(config.skip_spikes, self.device) if config.skip_spikes else None
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of `loss`, scaled if the format needs it."""
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
 
     def step(self, lr: float, loss: Tensor) -> Tensor:
-        """Update the weights unless `loss` or a gradient is not finite, and clear the gradients.
+        """Update the weights unless `loss` or a gradient is not finite, or a spike, and clear the gradients.
 
         Returns the gradient's norm before clipping, ().
         """
@@ -51,7 +53,9 @@ class Optimizer:
         bad = (~(torch.isfinite(norm) & torch.isfinite(loss))).float()  # ()
         self.skips += bad
         self.skips_in_row = (self.skips_in_row + bad) * bad
-        self.adamw.found_inf = bad  # type: ignore[attr-defined] # not `scaler.step`, which does not look at the loss
+        spike = self.spikes.stands_out(loss, norm).float() if self.spikes else torch.zeros_like(bad)  # ()
+        # Not `scaler.step`, which does not look at the loss.
+        self.adamw.found_inf = bad + spike  # type: ignore[attr-defined]
         self.adamw.step()
         self.scaler.update()
         self.adamw.zero_grad()
@@ -70,6 +74,10 @@ class Optimizer:
             return "float16 overflows even without loss scaling"
         return ""
 
+    def skipped_spikes(self) -> Tensor:
+        """Updates that were skipped as spikes, ()."""
+        return self.spikes.skipped if self.spikes else torch.zeros((), device=self.device)
+
     def tensors(self) -> dict[str, Tensor]:
         """AdamW's state by parameter name, as it is saved: `exp_avg.NAME`, `exp_avg_sq.NAME` and one `step`.
 
@@ -81,7 +89,8 @@ class Optimizer:
             tensors[f"exp_avg.{name}"] = state["exp_avg"]
             tensors[f"exp_avg_sq.{name}"] = state["exp_avg_sq"]
             tensors["step"] = state["step"]  # the same for all: an update is skipped for all or none
-        return tensors | {"skips": self.skips, "skips_in_row": self.skips_in_row}
+        spikes = self.spikes.tensors() if self.spikes else {}
+        return tensors | spikes | {"skips": self.skips, "skips_in_row": self.skips_in_row}
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         """Restore what `tensors` gave; raises KeyError where one is missing."""
@@ -93,6 +102,8 @@ class Optimizer:
             }
         self.skips = tensors["skips"].to(self.device)
         self.skips_in_row = tensors["skips_in_row"].to(self.device)
+        if self.spikes:
+            self.spikes.load_tensors(tensors)
 
     def state_to_come(self) -> list[Tensor]:
         """As much memory as AdamW takes at its first update; nothing once it has taken it."""

@@ -165,13 +165,13 @@ class Trainer:
     def step_metrics(self) -> StepMetrics:
         """The figures of the last update. Waits for the device."""
         self.check_finite()
-        loss, norm, skipped = torch.stack([self.loss.cpu().double(), self.grad_norm.cpu(), self.optimizer.skips.cpu()])
+        figures = self.loss, self.grad_norm, self.optimizer.skips, self.optimizer.skipped_spikes()
+        loss, norm, overflows, spikes = torch.stack([figure.cpu().double() for figure in figures]).tolist()
         now, tokens = time.perf_counter(), self.progress.tokens
         rate = (tokens - self._mark_tokens) / max(now - self._mark_time, 1e-9)
         self._mark()
-        return StepMetrics(
-            self.progress.step, loss.item(), self.lr, norm.item(), rate, self.seconds, int(skipped.item())
-        )
+        skipped = int(overflows + spikes)
+        return StepMetrics(self.progress.step, loss, self.lr, norm, rate, self.seconds, skipped, int(spikes))
 
     def evaluate(self) -> Iterator[EvalMetrics | SaveFailed]:
         """Score the validation text; the best weights so far go into the run folder."""

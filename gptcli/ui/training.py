@@ -40,6 +40,7 @@ class TrainingDisplay:
         self._step: StepMetrics | None = None
         self._eval: EvalMetrics | None = None
         self._losses: list[Point] = []
+        self._spikes = 0
         console = output.err
         self._console = console
         live = console.is_terminal and not output.quiet
@@ -77,8 +78,15 @@ class TrainingDisplay:
         if isinstance(event, StepMetrics):
             self._step = event
             self._losses.append((event.step, event.loss))
+            self._tell_spikes(event)
         if self._live is None and time.monotonic() - self._last_row >= SECONDS_BETWEEN_ROWS:
             self._row()
+
+    def _tell_spikes(self, event: StepMetrics) -> None:
+        if event.spikes > self._spikes:
+            self._spikes = event.spikes
+            updates = "1 update" if event.spikes == 1 else f"{event.spikes:,} updates"
+            self._print(Text(f"step {event.step:,}: {updates} skipped so far, as the loss or gradient stood out."))
 
     def _row(self) -> None:
         """One plain line on a pipe; on a terminal the live line says it."""

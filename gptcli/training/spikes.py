@@ -1,0 +1,64 @@
+"""Loss spikes: updates whose loss or gradient norm stands far above what it was lately.
+
+Skipping such updates was PaLM's way out of spikes that clipping does not cure (Chowdhery et al. 2022, section 5.1):
+there by hand, starting again from a checkpoint; here at once, before the weights change. Nothing waits for the device.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+WINDOW = 100
+"""Updates that the running mean and deviation look back on; so many must have been seen before any is skipped."""
+
+
+class SpikeGuard:
+    """Finds the values that lie more than `sigma` deviations above their running mean.
+
+    A spike enters the statistics as if it lay on the limit. So one spike does not hide the next, and yet the limit
+    rises with each: when the loss has risen for good, updates are taken again after a few.
+    """
+
+    def __init__(self, sigma: float, device: torch.device) -> None:
+        self.sigma = sigma
+        self.mean = torch.zeros(2, device=device)  # (2,): loss and norm
+        self.variance = torch.zeros(2, device=device)  # (2,)
+        self.seen = torch.zeros((), device=device)  # ()
+        self.skipped = torch.zeros((), device=device)  # ()
+
+    def stands_out(self, loss: Tensor, norm: Tensor) -> Tensor:
+        """Whether an update is a spike by its loss or its gradient norm, both (): bool (). Takes them into account.
+
+        Values that are not finite are somebody else's concern: they are no spike and change nothing.
+        """
+        values = torch.stack([loss.float(), norm.float()])  # (2,)
+        limit = self.mean + self.sigma * self.variance.sqrt()  # (2,)
+        finite, ready = torch.isfinite(values).all(), self.seen >= WINDOW
+        spike = finite & ready & (values > limit).any()
+        counted = torch.where(ready, torch.minimum(values, limit), values)
+        weight = 1 / (self.seen + 1).clamp(max=WINDOW)  # a plain mean at first, then an exponential one
+        distance = counted - self.mean
+        variance = (1 - weight) * (self.variance + weight * distance**2)
+        self.mean = torch.where(finite, self.mean + weight * distance, self.mean)
+        self.variance = torch.where(finite, variance, self.variance)
+        self.seen = self.seen + finite
+        self.skipped = self.skipped + spike
+        return spike
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The state, as it is saved."""
+        return {
+            "spikes.mean": self.mean,
+            "spikes.variance": self.variance,
+            "spikes.seen": self.seen,
+            "spikes.skipped": self.skipped,
+        }
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """Restore what `tensors` gave. Where a run was trained without a guard so far, it begins anew."""
+        if "spikes.seen" in tensors:
+            self.mean = tensors["spikes.mean"].to(self.mean.device)
+            self.variance = tensors["spikes.variance"].to(self.mean.device)
+            self.seen = tensors["spikes.seen"].to(self.mean.device)
+            self.skipped = tensors["spikes.skipped"].to(self.mean.device)
