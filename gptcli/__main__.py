@@ -3,6 +3,10 @@
 import os
 import signal
 import sys
+from contextlib import suppress
+from typing import NoReturn
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> None:
@@ -11,12 +15,27 @@ def main() -> None:
     # program an update of a small model took 17 times longer; spinning less costs 4 % when alone (docs/log.md).
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-    try:
-        from gptcli.cli.app import app
+    for signum in SIGNALS:
+        if signal.getsignal(signum) is not signal.SIG_IGN:
+            signal.signal(signum, lambda signum, _frame: os._exit(128 + signum))  # until there is something to clean up
+    from gptcli.cli.app import app
 
+    try:
         app()
-    except KeyboardInterrupt:  # while modules are still being imported
-        sys.exit(128 + signal.SIGINT)
+    except KeyboardInterrupt:  # one more, while the first is being dealt with
+        _end_now(128 + signal.SIGINT)
+    except SystemExit as ended:
+        if ended.code in {128 + signum for signum in SIGNALS}:
+            _end_now(int(ended.code or 0))
+        raise
+
+
+def _end_now(code: int) -> NoReturn:
+    """End without waiting for threads: a library's may still be at work, and Python must not be taken down under it."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

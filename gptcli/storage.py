@@ -28,6 +28,9 @@ from typing import Any, BinaryIO
 from gptcli.errors import StorageError
 
 TEMPORARY_SUFFIX = ".partial"
+"""Of what is being written, or deleted."""
+REPLACED_SUFFIX = ".replaced"
+"""Of a whole folder, for the moment until another one stands in its place."""
 MANIFEST = "manifest.json"
 _HASH_CHUNK = 1 << 20
 
@@ -60,6 +63,11 @@ class NewDirectory:
             for piece in [content] if isinstance(content, bytes) else content:
                 file.write(piece)
 
+    def make_folder(self, name: str) -> None:
+        """Add an empty folder."""
+        with disk_errors(self.path / name):
+            (self.path / name).mkdir()
+
     @contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:
         """A new binary file that can be written and seeked; flushed to the disk at the end."""
@@ -74,15 +82,16 @@ def new_directory(final: Path, *, manifest: str | None = MANIFEST, replace: bool
     """Make the folder `final` so that it appears complete or not at all.
 
     The body adds files; at its end the manifest (unless None) is written last, and the folder is renamed into place.
-    Where something but an empty folder stands at `final` this raises StorageError, except with `replace`, which moves
-    it away first.
+    Where something but an empty folder stands at `final` this raises StorageError, except with `replace`, which lets go
+    of it once the new one is there. Two renamings are needed for that: who is killed between them finds the old folder
+    in its place again after the next `remove_leftovers`.
     """
-    temporary = final.with_name(f".{final.name}-{os.getpid()}{TEMPORARY_SUFFIX}")
-    if is_occupied(final) and not replace:
-        raise StorageError(f"'{final}' is already there.", "Choose another place with --out.")
+    temporary = _hidden(final, TEMPORARY_SUFFIX)
     with disk_errors(final):
         _make_directories(final.parent)
     remove_leftovers(final.parent, of=final.name)
+    if is_occupied(final) and not replace:
+        raise StorageError(f"'{final}' is already there.", "Choose another place with --out.")
     with disk_errors(final):
         temporary.mkdir()
     try:
@@ -92,22 +101,32 @@ def new_directory(final: Path, *, manifest: str | None = MANIFEST, replace: bool
                 NewDirectory(temporary).write(manifest, to_json({"format": 1, "files": fingerprints(temporary)}))
             _flush_directory(temporary)
             if replace and final.exists():
-                doomed = final.with_name(f".{final.name}-old-{os.getpid()}{TEMPORARY_SUFFIX}")
-                os.rename(final, doomed)
-                os.rename(temporary, final)
-                _flush_directory(final.parent)  # else a power failure may undo the second renaming alone
-                _remove_tree(doomed)
+                _replace_directory(final, temporary)
             else:
                 os.rename(temporary, final)
                 _flush_directory(final.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
+        if replace:
+            with suppress(StorageError):  # what went wrong first is what is told
+                remove_leftovers(final.parent, of=final.name)
         raise
+
+
+def _replace_directory(final: Path, new: Path) -> None:
+    """Put `new` in the place of `final`."""
+    replaced = _hidden(final, REPLACED_SUFFIX)
+    os.rename(final, replaced)
+    os.rename(new, final)
+    _flush_directory(final.parent)  # else a power failure may undo the second renaming alone
+    os.rename(replaced, new)  # a name under which nothing is put back: from here on the old folder is no longer whole
+    _flush_directory(final.parent)
+    _remove_tree(new)
 
 
 def write_file(path: Path, content: bytes | Iterable[bytes | memoryview]) -> None:
     """Write or replace one file so that a reader sees the old content or the new, never a part."""
-    temporary = path.with_name(f".{path.name}-{os.getpid()}{TEMPORARY_SUFFIX}")
+    temporary = _hidden(path, TEMPORARY_SUFFIX)
     try:
         with disk_errors(path):
             with open(temporary, "wb") as file:
@@ -230,7 +249,7 @@ def remove_directory(path: Path) -> None:
     """Delete a folder that this module made: renamed first, so that it never looks valid while it goes."""
     if path.is_symlink() or not path.is_dir():
         return
-    doomed = path.with_name(f".{path.name}-{os.getpid()}{TEMPORARY_SUFFIX}")
+    doomed = _hidden(path, TEMPORARY_SUFFIX)
     with disk_errors(path):
         os.rename(path, doomed)
         _flush_directory(path.parent)  # else a power failure may undo the renaming, but not all of the deletions
@@ -238,21 +257,30 @@ def remove_directory(path: Path) -> None:
 
 
 def remove_leftovers(folder: Path, of: str | None = None) -> None:
-    """Delete what killed processes left half-written in `folder`; what a living process is writing stays.
+    """Delete what killed processes left half-written in `folder`, and put back what they were about to replace.
 
-    `of` is the final name of what they were writing; None: anything.
+    What a living process is writing stays. `of` is the final name of what they were writing; None: anything.
     """
     name = re.escape(of) if of is not None else ".+"
-    ours = re.compile(rf"\.{name}-(?:old-)?([0-9]+){re.escape(TEMPORARY_SUFFIX)}")
+    ours = re.compile(rf"\.({name})-([0-9]+)({re.escape(TEMPORARY_SUFFIX)}|{re.escape(REPLACED_SUFFIX)})")
     with disk_errors(folder):
-        for path in folder.iterdir() if folder.is_dir() else ():
+        for path in list(folder.iterdir()) if folder.is_dir() else ():
             found = ours.fullmatch(path.name)
-            if not found or _is_another_process(int(found[1])):
+            if not found or _is_another_process(int(found[2])):
                 continue
-            if path.is_dir() and not path.is_symlink():
+            final = folder / found[1]
+            if found[3] == REPLACED_SUFFIX and not is_occupied(final):
+                os.rename(path, final)
+                _flush_directory(folder)
+            elif path.is_dir() and not path.is_symlink():
                 _remove_tree(path)
             else:
                 path.unlink()
+
+
+def _hidden(final: Path, suffix: str) -> Path:
+    """The name of what this process is making, or taking away, beside its final name."""
+    return final.with_name(f".{final.name}-{os.getpid()}{suffix}")
 
 
 def _is_another_process(number: int) -> bool:

@@ -209,11 +209,43 @@ def test_leftovers_of_a_killed_process_go_and_nothing_else(tmp_path: Path) -> No
 
 
 def test_a_new_directory_removes_what_a_killed_process_left_of_it(tmp_path: Path) -> None:
-    for left in (".b-4194999.partial", ".b-old-4194999.partial", ".c-4194999.partial"):
+    for left in (".b-4194999.partial", ".c-4194999.partial"):
         (tmp_path / left).mkdir()
     with new_directory(tmp_path / "b") as new:
         new.write("one", b"1")
     assert names(tmp_path) == {"b", ".c-4194999.partial"}
+
+
+def test_what_a_killed_process_was_about_to_replace_is_put_back(tmp_path: Path) -> None:
+    (tmp_path / ".b-4194999.replaced").mkdir()
+    (tmp_path / ".b-4194999.replaced/one").write_text("old")
+    (tmp_path / ".b-4194999.partial").mkdir()
+    remove_leftovers(tmp_path)
+    assert names(tmp_path) == {"b"}
+    assert (tmp_path / "b/one").read_text() == "old"
+    (tmp_path / ".b-4194999.replaced").mkdir()
+    remove_leftovers(tmp_path)
+    assert (tmp_path / "b/one").read_text() == "old", "what stands in the place is newer"
+    assert names(tmp_path) == {"b"}
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3])
+def test_replacing_that_fails_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int) -> None:
+    """The first renaming takes the old folder away, the second brings the new one, the third clears up."""
+    with new_directory(tmp_path / "b") as new:
+        new.write("one", b"old")
+    plain, calls = os.rename, iter(range(1, 10))
+
+    def rename(source: Path, target: Path) -> None:
+        if next(calls) == failing:
+            raise fail_with(errno.EIO)
+        plain(source, target)
+
+    monkeypatch.setattr(storage.os, "rename", rename)
+    with pytest.raises(StorageError), new_directory(tmp_path / "b", replace=True) as new:
+        new.write("one", b"new")
+    assert (tmp_path / "b/one").read_bytes() == (b"new" if failing == 3 else b"old")
+    assert names(tmp_path) == {"b"}
 
 
 def test_only_real_folders_are_removed(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ def create_run(
             new.write(name, content)
         new.write(names.RUN_CONFIG, to_toml(config).encode())
         new.write(names.README, model_card(path.name, config, dataset, Progress()).encode())
+        new.make_folder(names.CHECKPOINTS)
         if weights is not None:
             new.write(names.MODEL, tensor_file(weights, {"step": "0"}))
         new.write(MANIFEST, to_json(_manifest(new.path, dataset.name, dataset.fingerprint)))
@@ -133,6 +134,18 @@ def write_card(run: StoredRun, dataset: Dataset, progress: Progress) -> None:
         if path.is_file() and path.read_bytes() == card:
             return
     write_file(path, card)
+
+
+def lost_checkpoints(path: Path) -> int:
+    """The step of the best weights of a run whose folder of checkpoints, which it had from its start, is gone; else 0.
+
+    Going on from the beginning would not be what its owner expects. A run that was killed before its first checkpoint,
+    or whose disk refused it, has the folder.
+    """
+    if (path / names.CHECKPOINTS).is_dir():
+        return 0
+    step = _number(read_metadata(path / names.MODEL).get("step"))
+    return int(step) if math.isfinite(step) else 0
 
 
 def newest_run(root: Path) -> Path | None:

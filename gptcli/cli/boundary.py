@@ -23,7 +23,9 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(*args: Any, **options: Any) -> None:
-        signal.signal(signal.SIGTERM, _terminate)
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(signum) is not signal.SIG_IGN:  # as `nohup` and a shell's `&` leave it
+                signal.signal(signum, _unwind)
         try:
             command(*args, **options)
             sys.stdout.flush()
@@ -64,9 +66,9 @@ def _fail(error: GptcliError, *, no_color: bool) -> NoReturn:
     raise typer.Exit(error.exit_code)
 
 
-def _terminate(signum: int, _frame: object) -> NoReturn:
-    """SIGTERM outside of training unwinds the stack, so that nothing half-written is left."""
-    raise SystemExit(128 + signum)
+def _unwind(signum: int, _frame: object) -> NoReturn:
+    """A signal outside of training unwinds the stack, so that nothing half-written is left."""
+    raise KeyboardInterrupt if signum == signal.SIGINT else SystemExit(128 + signum)
 
 
 def _discard_stdout() -> None:

@@ -12,6 +12,7 @@ from tokenizers.trainers import BpeTrainer
 
 from gptcli.text.bytelevel import ByteLevelTokenizer
 from gptcli.text.cuts import recut
+from gptcli.text.listening import listening
 from gptcli.text.tokenizer_json import library_errors, merges_of, new_document
 
 _MIN_FREQUENCY = 2
@@ -34,6 +35,6 @@ def train_bpe(pieces: Iterable[str], vocab_size: int) -> ByteLevelTokenizer:
         show_progress=False,
     )
     with library_errors("The tokenizer"):
-        library.train_from_iterator(recut(pieces), trainer)
+        listening(lambda: library.train_from_iterator(recut(pieces), trainer))
     model = json.loads(library.to_str())["model"]
     return ByteLevelTokenizer(new_document(model["vocab"], merges_of(model), len(model["vocab"])))

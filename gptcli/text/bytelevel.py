@@ -12,6 +12,7 @@ import tokenizers
 
 from gptcli.errors import TokenizerError
 from gptcli.text.cuts import recut
+from gptcli.text.listening import listening
 from gptcli.text.tokenizer_json import (
     END_OF_TEXT,
     Document,
@@ -127,7 +128,7 @@ class ByteLevelTokenizer:
 
     def _encode_batch(self, texts: list[str]) -> list[list[int]]:
         with library_errors(self._name):
-            encodings = self._library.encode_batch_fast(texts, add_special_tokens=False)
+            encodings = listening(lambda: self._library.encode_batch_fast(texts, add_special_tokens=False))
             return [encoding.ids for encoding in encodings]
 
     def _encode_known(self, text: str) -> list[int]:

@@ -73,10 +73,16 @@ class Prepared:
 
 
 def is_dataset(path: str | Path) -> bool:
-    """Whether `path` is a dataset folder, as far as its manifest's presence tells."""
+    """Whether `path` is a dataset folder, as far as its manifest's presence tells.
+
+    One that a killed process was about to replace is put back first.
+    """
+    path = Path(path)
     try:
-        return (Path(path) / MANIFEST_FILE).is_file()
-    except (OSError, ValueError):
+        if not path.exists():
+            storage.remove_leftovers(path.parent, of=path.name)
+        return (path / MANIFEST_FILE).is_file()
+    except (OSError, ValueError, StorageError):
         return False
 
 

@@ -26,7 +26,8 @@ def graceful_stop(on_first: Callable[[], None]) -> Iterator[Callable[[], int]]:
         if received:
             os._exit(128 + signum)
         received.append(signum)
-        with suppress(OSError):  # a terminal that was closed cannot be told
+        # A terminal that was closed cannot be told; nor is standard error written to twice at a time.
+        with suppress(OSError, RuntimeError):
             on_first()
 
     # `nohup` has a program ignore the closing of its terminal, and that stays so.

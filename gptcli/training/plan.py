@@ -15,7 +15,7 @@ import torch
 from gptcli.checkpoints.checkpoint import Checkpoint, newest_checkpoint
 from gptcli.checkpoints.model_folder import verify_run_files
 from gptcli.checkpoints.names import TOKENIZER
-from gptcli.checkpoints.run_folder import is_run, missing_part, next_free, read_run
+from gptcli.checkpoints.run_folder import is_run, lost_checkpoints, missing_part, next_free, read_run
 from gptcli.config import (
     CHANGEABLE_ON_RESUME,
     RunConfig,
@@ -192,6 +192,9 @@ def _plan_resume(request: Request, dataset: Dataset, path: Path, device: torch.d
     if checkpoint is None and skipped:  # starting from the beginning would put worse weights in the place of the best
         hint = "Restore one from a copy, or start another run with --resume never; the best weights are untouched."
         raise ModelFolderError(f"No checkpoint of '{path}' can be used. {' '.join(skipped)}", hint)
+    if checkpoint is None and (best := lost_checkpoints(path)):
+        hint = "Restore it from a copy, or start another run with --resume never; the best weights are untouched."
+        raise ModelFolderError(f"'{path}' has weights of step {best:,}, but its folder 'checkpoints' is gone.", hint)
     if checkpoint is None:
         notes = [f"'{path}' has no checkpoint yet: training starts from its beginning.", *notes]
         return Plan(path, config, None, False, start, "", notes)

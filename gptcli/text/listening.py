@@ -1,0 +1,35 @@
+"""Work of a library that lets Python hear no signal until it returns, done so that Ctrl-C ends the program at once.
+
+A signal's handler runs in the main thread, between two steps of Python. While a compiled library is at work in that
+thread there are none, for seconds where a vocabulary is learned. So the library works in another thread, and the main
+one waits in a way that can be interrupted. A thread cannot be stopped: it ends with the process (see `__main__`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+def listening(work: Callable[[], Result]) -> Result:
+    """What `work()` returns or raises. Where a signal's handler raises, that comes through at once."""
+    if threading.current_thread() is not threading.main_thread():
+        return work()  # no signals here
+    results: list[Result] = []
+    errors: list[BaseException] = []
+
+    def keep() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:  # to be raised in the main thread
+            errors.append(error)
+
+    thread = threading.Thread(target=keep, daemon=True)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
