@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gptcli import __version__
+from gptcli.cli.bench import BENCH_EXAMPLES, bench
 from gptcli.cli.boundary import guarded
 from gptcli.cli.eval import EVAL_EXAMPLES, eval_
 from gptcli.cli.export import EXPORT_EXAMPLES, export
@@ -45,3 +46,4 @@ app.command("sample", epilog=SAMPLE_EXAMPLES)(guarded(sample))
 app.command("eval", epilog=EVAL_EXAMPLES)(guarded(eval_))
 app.command("inspect", epilog=INSPECT_EXAMPLES)(guarded(inspect))
 app.command("export", epilog=EXPORT_EXAMPLES)(guarded(export))
+app.command("bench", epilog=BENCH_EXAMPLES)(guarded(bench))

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from gptcli.ui.console import Output
 
 INSPECT_EXAMPLES = "gptcli inspect runs/book   ·   gptcli inspect --preset gpt2   ·   gptcli inspect runs/book book.txt"
-_MODEL = "Model"
 
 
 def inspect(
@@ -27,27 +26,19 @@ def inspect(
             "two runs; a tokenizer and a text.",
         ),
     ] = None,
-    preset: Annotated[
-        str | None, typer.Option("--preset", metavar="P", help="A model that is not there yet.", rich_help_panel=_MODEL)
-    ] = None,
+    preset: options.UntrainedPreset = None,
     vocab_size: Annotated[
         int | None,
         typer.Option(
-            "--vocab-size", metavar="V", min=1, help="With --preset (default: 65; gpt2: 50257).", rich_help_panel=_MODEL
+            "--vocab-size",
+            metavar="V",
+            min=1,
+            help="With --preset (default: 65; gpt2: 50257).",
+            rich_help_panel=options.MODEL_PANEL,
         ),
     ] = None,
-    batch_size: Annotated[
-        int | None,
-        typer.Option(
-            "--batch-size", metavar="B", min=1, help="Sequences at once (default: as trained).", rich_help_panel=_MODEL
-        ),
-    ] = None,
-    length: Annotated[
-        int | None,
-        typer.Option(
-            "--length", metavar="T", min=1, help="Tokens per sequence (default: context).", rich_help_panel=_MODEL
-        ),
-    ] = None,
+    batch_size: options.BatchSize = None,
+    length: options.Length = None,
     machine: Annotated[bool, typer.Option("--machine", help="What this machine has.")] = False,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,

@@ -34,6 +34,29 @@ Dtype = Annotated[
     ),
 ]
 
+# For a model by its shape: what `inspect` and `bench` ask alike.
+MODEL_PANEL = "Model"
+UntrainedPreset = Annotated[
+    str | None,
+    typer.Option("--preset", metavar="P", help="A model that is not there yet.", rich_help_panel=MODEL_PANEL),
+]
+BatchSize = Annotated[
+    int | None,
+    typer.Option(
+        "--batch-size",
+        metavar="B",
+        min=1,
+        help="Sequences at once (default: as trained).",
+        rich_help_panel=MODEL_PANEL,
+    ),
+]
+Length = Annotated[
+    int | None,
+    typer.Option(
+        "--length", metavar="T", min=1, help="Tokens per sequence (default: context).", rich_help_panel=MODEL_PANEL
+    ),
+]
+
 
 class UnknownCharacters(StrEnum):
     """What to do with characters that a model's tokenizer does not know."""

@@ -1,1 +1,1 @@
-"""What `inspect` says, as plain data: frozen dataclasses whose field names are those of its JSON."""
+"""What `inspect`, `eval` and `bench` say, as plain data: frozen dataclasses whose field names are those of the JSON."""

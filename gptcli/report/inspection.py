@@ -85,13 +85,17 @@ def inspect_path(path: Path, batch_size: int | None, length: int | None) -> Repo
         return describe_tokenizer(path) if path.suffix == ".json" else describe_text(path)
     if is_run(path):
         context = read_run(path).config.model.block_size
-        return describe_run(path, batch_size, _within(length, context))
+        return describe_run(path, batch_size, within_context(length, context))
     if is_dataset(path):
         return describe_dataset(path)
     if (path / names.CONFIG).exists():
         config = read_model_config(path)
         return describe_model(
-            model_name(path), config, batch_size or 1, _within(length, config.block_size), samples=batch_size or 1
+            model_name(path),
+            config,
+            batch_size or 1,
+            within_context(length, config.block_size),
+            samples=batch_size or 1,
         )
     if _holds_tokenizer(path):
         return describe_tokenizer(path)
@@ -119,7 +123,7 @@ def inspect_preset(name: str, vocab_size: int | None, batch_size: int | None, le
     config = build_config(name, vocab_size=vocab_size or preset_vocabulary(name))
     size = batch_size or config.train.batch_size
     return describe_model(
-        config.preset, config.model, size, _within(length, config.model.block_size), samples=batch_size or 1
+        config.preset, config.model, size, within_context(length, config.model.block_size), samples=batch_size or 1
     )
 
 
@@ -173,7 +177,8 @@ def _holds_tokenizer(path: Path) -> bool:
     return path.is_dir() and any((path / name).is_file() for name in TOKENIZER_FILES)
 
 
-def _within(length: int | None, context: int) -> int:
+def within_context(length: int | None, context: int) -> int:
+    """The length that was asked for, or the whole context; raises UsageError for more than that."""
     if length is not None and length > context:
         raise UsageError(f"--length {length:,} is more than the context of {context:,} tokens.", "Use a smaller one.")
     return length or context

@@ -67,7 +67,7 @@ def _device(device: torch.device) -> DeviceReport:
     all_formats: tuple[DtypeName, ...] = ("float32", "bfloat16", "float16")
     return DeviceReport(
         device=str(device),
-        name=torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
+        name=device_name(device),
         memory=total_memory(device),
         free=free_memory(device),
         dtype=chosen.name,
@@ -82,6 +82,11 @@ def _can_train_in(dtype: DtypeName, device: torch.device) -> bool:
     except DeviceError:
         return False
     return True
+
+
+def device_name(device: torch.device) -> str:
+    """What the GPU calls itself; of the CPU and Apple's GPUs, the processor's name."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
 
 
 def _processor() -> str:

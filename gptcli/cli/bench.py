@@ -1,0 +1,77 @@
+"""`gptcli bench`: how fast a model trains and writes on this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gptcli.cli import options
+from gptcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from gptcli.report.subject import Subject, Wish
+    from gptcli.ui.console import Output
+
+BENCH_EXAMPLES = "gptcli bench   ·   gptcli bench --preset gpt2 --batch-size 4 --length 256 --markdown"
+
+
+def bench(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN]",
+            help="A run, a GPT-2 folder of Hugging Face's, or hf://owner/name (default: the newest run).",
+        ),
+    ] = None,
+    preset: options.UntrainedPreset = None,
+    batch_size: options.BatchSize = None,
+    length: options.Length = None,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, help="Of the random tokens and of a preset's weights.")
+    ] = 1337,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="The result as markdown.", rich_help_panel=options.OUTPUT_PANEL)
+    ] = False,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+    debug: options.Debug = False,
+    json: options.Json = False,
+    no_color: options.NoColor = False,
+) -> None:
+    """Measure how fast a model trains and writes here.
+
+    An update is of as many of the recipe's sequences as go through the model at once, and texts are written one at a
+    time, unless --batch-size says how many. Shares are of what this machine is measured to reach at most.
+    """
+    from gptcli.model.precision import choose_device
+    from gptcli.report.speed import measure_speed
+    from gptcli.report.subject import Wish
+    from gptcli.ui.console import Output
+    from gptcli.ui.speed import show_speed
+
+    if run is not None and preset is not None:
+        raise UsageError("RUN and --preset cannot be used together.", "Ask for one at a time.")
+    if json and markdown:
+        raise UsageError("--json and --markdown cannot be used together.", "Ask for one at a time.")
+    output = Output(quiet, verbose, json, no_color)
+    wish = Wish(choose_device(device), options.number_format(dtype), batch_size, length, seed)
+    subject = _subject(run, preset, wish, output)
+    report = measure_speed(subject, wish.device, lambda stage: output.note(f"Measuring {stage} …"))
+    show_speed(report, output, markdown=markdown)
+
+
+def _subject(run: str | None, preset: str | None, wish: Wish, output: Output) -> Subject:
+    """The preset or the model folder that was named, or else the newest run."""
+    from gptcli.generation.load import find_run
+    from gptcli.interop.hub import local_model
+    from gptcli.report.subject import folder_subject, preset_subject
+
+    if preset is not None:
+        return preset_subject(preset, wish)
+    path = find_run(options.RUNS_ROOT) if run is None else local_model(run, quiet=output.quiet)
+    if run is None:
+        output.note(f"Measuring {path}, the newest run.")
+    return folder_subject(path, wish)

@@ -1,0 +1,65 @@
+"""What the machine can do at most, measured: the rate of its matrix products and of reading its memory.
+
+A share of these is what tells whether a program is fast: absolute figures move with the machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+MATRIX_SIZE = {"cpu": 2048, "cuda": 8192, "mps": 4096}
+"""Rows and columns of the matrices, by device type: large enough for the full rate."""
+READ_BYTES = {"cpu": 512 << 20, "cuda": 4 << 30, "mps": 1 << 30}
+"""Bytes that are read at once: many times what caches hold."""
+CALLS_AT_ONCE = {"cpu": 1, "cuda": 10, "mps": 10}
+"""Calls between two looks at the clock: waiting for a GPU takes time of its own."""
+LIMIT_SECONDS = 1.0
+"""How long each limit is looked for."""
+
+
+def wait_for(device: torch.device) -> None:
+    """Return when everything that was asked of the device is done; a CPU has done it already."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def seconds_per_call(call: Callable[[], object], device: torch.device, least_seconds: float, least: int) -> list[float]:
+    """Seconds of each of at least `least` measurements, and of as many as `least_seconds` hold.
+
+    Two calls that do not count go before. On a GPU a measurement is the mean of several calls.
+    """
+    calls, taken = CALLS_AT_ONCE[device.type], list[float]()
+    for _ in range(2):
+        call()
+    wait_for(device)
+    begun = time.perf_counter()
+    while len(taken) < least or time.perf_counter() - begun < least_seconds:
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        wait_for(device)
+        taken.append((time.perf_counter() - start) / calls)
+    return taken
+
+
+def matrix_rate(device: torch.device, dtype: torch.dtype, size: int | None = None) -> float:
+    """FLOP/s of a product of two square matrices of random numbers in `dtype`, the best of several."""
+    n = size or MATRIX_SIZE[device.type]
+    a, b = (torch.randn(n, n, device=device, dtype=dtype) for _ in range(2))
+    return float(2 * n**3 / min(seconds_per_call(lambda: torch.mm(a, b), device, LIMIT_SECONDS, 8)))
+
+
+def read_bandwidth(device: torch.device, size: int | None = None) -> float:
+    """Bytes/s of reading the device's memory, the best of several. A GPU's is also looked for by copying."""
+    count = size or READ_BYTES[device.type]
+    values = torch.ones(count // 4, device=device)
+    best = count / min(seconds_per_call(values.sum, device, LIMIT_SECONDS, 8))
+    if device.type == "cuda":
+        other = torch.empty_like(values)
+        best = max(best, 2 * count / min(seconds_per_call(lambda: other.copy_(values), device, LIMIT_SECONDS, 8)))
+    return float(best)

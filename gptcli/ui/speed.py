@@ -1,0 +1,75 @@
+"""How the report of `gptcli bench` looks: tables for people, markdown for a page, JSON for programs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from gptcli.report.speed import SpeedReport
+from gptcli.ui.console import Output
+from gptcli.ui.tables import facts, left, operations, right, share, size, table
+
+COLUMNS = [*left("work", "numbers"), *right("tokens", "tokens/s", "time", "reached", "share")]
+
+
+def show_speed(report: SpeedReport, output: Output, *, markdown: bool) -> None:
+    """Print the report on standard output."""
+    if output.as_json:
+        output.json(asdict(report))
+    elif markdown:
+        output.result(as_markdown(report))
+    else:
+        output.show(facts(f"Speed of {report.name}", _facts(report)), "", table("Measured", COLUMNS, _rows(report)))
+
+
+def as_markdown(report: SpeedReport) -> str:
+    """A markdown table, with the machine in the line before it."""
+    lines = [[name for name, _ in COLUMNS], ["--:" if align == "right" else "---" for _, align in COLUMNS]]
+    described = "; ".join(f"{name}: {value}" for name, value in _facts(report))
+    rows = ["| " + " | ".join(line) + " |" for line in [*lines, *_rows(report)]]
+    return "\n".join([f"Speed of {report.name}. {described}.", "", *rows])
+
+
+def duration(seconds: float) -> str:
+    """0.0123 → "12.3 ms"."""
+    for unit, name in ((1.0, "s"), (1e-3, "ms")):
+        if seconds >= unit:
+            return f"{seconds / unit:.3g} {name}" if seconds < 999.5 * unit else f"{seconds / unit:,.0f} {name}"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+def _facts(report: SpeedReport) -> list[tuple[str, str]]:
+    rates = [f"{operations(int(rate))}/s in {dtype}" for dtype, rate in report.limits.matrix_rate.items()]
+    bandwidth = f"memory read at {size(int(report.limits.read_bandwidth))}/s"
+    threads = f"{report.threads} and, to write, {report.decoding.threads}" if report.device == "cpu" else ""
+    return [
+        ("parameters", f"{report.parameters:,}"),
+        ("device", f"{report.device}, {report.device_name}"),
+        *([("threads", threads)] if threads else []),
+        ("torch", report.torch + (", compiled" if report.training.compiled else "")),
+        ("limits", ", ".join([f"matrix products {rate}" for rate in rates] + [bandwidth])),
+    ]
+
+
+def _rows(report: SpeedReport) -> list[list[str]]:
+    training, prefill, decoding = report.training, report.prefill, report.decoding
+    return [
+        [
+            *("training", training.dtype, f"{training.sequences:,} × {training.length:,}"),
+            *(_rate(training.tokens_per_second), f"{duration(training.seconds)} an update"),
+            *(f"{operations(int(training.flops_per_second))}/s", share(training.mfu)),
+        ],
+        [
+            *("prefill", prefill.dtype, f"{prefill.tokens:,}"),
+            *(_rate(prefill.tokens_per_second), f"{duration(prefill.seconds)} a prompt"),
+            *(f"{operations(int(prefill.flops_per_second))}/s", share(prefill.mfu)),
+        ],
+        [
+            *("decoding", decoding.dtype, f"{decoding.sequences:,} × {decoding.tokens:,}"),
+            *(_rate(decoding.tokens_per_second), f"{duration(decoding.seconds)} a token"),
+            *(f"{size(int(decoding.bytes_per_second))}/s", share(decoding.bandwidth_share)),
+        ],
+    ]
+
+
+def _rate(tokens_per_second: float) -> str:
+    return f"{tokens_per_second:,.0f}" if tokens_per_second >= 100 else f"{tokens_per_second:.3g}"
