@@ -13,10 +13,10 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor
 
 from gptcli.checkpoints import names
@@ -26,7 +26,11 @@ from gptcli.checkpoints.tensors import read_tensors, tensor_file, verify_tensors
 from gptcli.errors import ModelFolderError, StorageError
 from gptcli.storage import MANIFEST, new_directory, remove_directory, to_json
 
+Counter = Annotated[int, Field(ge=0, le=2**62)]
+Loss = Annotated[float, Field(allow_inf_nan=False)]
+
 FORMAT = 1
+MOST_THREADS = 4096
 RANDOM_PREFIX = "random."
 _BAD_DISK = "The disk may be failing: choose another place with --out."
 
@@ -35,18 +39,18 @@ _BAD_DISK = "The disk may be failing: choose another place with --out."
 class Progress:
     """The counters of a run."""
 
-    step: int = 0
+    step: Counter = 0
     """Finished updates."""
-    tokens: int = 0
+    tokens: Counter = 0
     """Tokens trained on."""
-    seconds: float = 0.0
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """Training time over all sessions."""
-    val_loss: float | None = None
+    val_loss: Loss | None = None
     """The last validation loss, in nats per token."""
-    best_val_loss: float | None = None
-    best_step: int | None = None
-    evals_since_best: int = 0
-    metrics_bytes: int = 0
+    best_val_loss: Loss | None = None
+    best_step: Counter | None = None
+    evals_since_best: Counter = 0
+    metrics_bytes: Counter = 0
     """Length of metrics.jsonl when the checkpoint was written."""
 
 
@@ -104,9 +108,13 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         raise ModelFolderError(f"'{folder}' has format {state.get('format')}, where this version reads {FORMAT}.")
     try:
         progress = TypeAdapter(Progress).validate_python(state["progress"])
-        threads, scaler = int(state["threads"]), dict(state["scaler"])
-    except (KeyError, TypeError, ValueError, ValidationError) as error:
-        raise ModelFolderError(f"'{folder / names.STATE}' cannot be read: {error}.") from None
+        threads = TypeAdapter(Annotated[int, Field(ge=1, le=MOST_THREADS)]).validate_python(state["threads"])
+        scaler = dict(state["scaler"])
+    except (KeyError, TypeError, ValueError) as error:  # pydantic's errors are ValueErrors
+        reason = error.errors()[0]["msg"].lower() if isinstance(error, ValidationError) else str(error)
+        raise ModelFolderError(f"'{folder / names.STATE}' cannot be read: {reason}.") from None
+    if folder.name != names.checkpoint_name(progress.step):
+        raise ModelFolderError(f"'{folder}' holds step {progress.step:,}, which is not what its name says.")
     is_random = {name: name.startswith(RANDOM_PREFIX) for name in tensors}
     return Checkpoint(
         progress=progress,

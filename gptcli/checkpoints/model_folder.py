@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor
 
 from gptcli.checkpoints import names
@@ -18,6 +21,7 @@ from gptcli.interop.huggingface import config_from_hf, tensors_from_hf
 from gptcli.model.gpt import GPT, unfilled_gpt
 from gptcli.storage import MANIFEST, mismatch
 from gptcli.text.tokenizer import Tokenizer, load_tokenizer
+from gptcli.untrusted import is_plain_name
 
 PICKLED = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
 
@@ -60,8 +64,7 @@ def open_model(folder: Path, checkpoint: str = "best") -> ModelFolder:
             f"The tokenizer in '{folder}' has {ids} ids, but the model only {rows} rows.",
             "Train it on some text first: gptcli train TEXT --init-from FOLDER adds the rows.",
         )
-    tensors, metadata, weights = _read_checkpoint(folder, checkpoint)
-    step, val_loss = metadata.get("step"), metadata.get("val_loss")
+    tensors, metadata, weights = _read_checkpoint(folder, checkpoint, config)
     start, end = (_row(general.get(key), config) for key in ("bos_token_id", "eos_token_id"))
     return ModelFolder(
         path=folder,
@@ -69,9 +72,23 @@ def open_model(folder: Path, checkpoint: str = "best") -> ModelFolder:
         tokenizer=tokenizer,
         start_id=start or 0,
         end_id=end,
-        step=int(step) if step else None,
-        val_loss=float(val_loss) if val_loss else None,
+        step=stored_step(metadata),
+        val_loss=_stored_loss(metadata),
     )
+
+
+def stored_step(metadata: Mapping[str, str]) -> int | None:
+    """The training step that the header of weights names, if it names one."""
+    step = metadata.get("step", "")
+    return int(step) if re.fullmatch("[0-9]{1,15}", step) else None
+
+
+def _stored_loss(metadata: Mapping[str, str]) -> float | None:
+    try:
+        loss = float(metadata.get("val_loss", ""))
+    except ValueError:
+        return None
+    return loss if math.isfinite(loss) else None
 
 
 def _row(value: object, config: ModelConfig) -> int | None:
@@ -89,7 +106,9 @@ def build_model(config: ModelConfig, tensors: dict[str, Tensor], where: Path) ->
     return model.requires_grad_(False).eval()
 
 
-def _read_checkpoint(folder: Path, checkpoint: str) -> tuple[dict[str, Tensor], dict[str, str], Path]:
+def _read_checkpoint(
+    folder: Path, checkpoint: str, config: ModelConfig
+) -> tuple[dict[str, Tensor], dict[str, str], Path]:
     """The weights that `best`, `last` or a step number names, as `read_weights` gives them; raises ModelFolderError."""
     steps = checkpoint_steps(folder)
     if checkpoint == "best" and steps and not has_weights(folder):
@@ -98,11 +117,11 @@ def _read_checkpoint(folder: Path, checkpoint: str) -> tuple[dict[str, Tensor], 
             f"'{folder / names.MODEL}' is not there: nothing was evaluated yet, or it is lost.", hint
         )
     if checkpoint == "best":
-        return read_weights(folder)
+        return read_weights(folder, config)
     if checkpoint == "last" and steps:
-        return read_weights(folder / names.CHECKPOINTS / names.checkpoint_name(steps[-1]))
-    if checkpoint.isdecimal() and int(checkpoint) in steps:
-        return read_weights(folder / names.CHECKPOINTS / names.checkpoint_name(int(checkpoint)))
+        return read_weights(folder / names.CHECKPOINTS / names.checkpoint_name(steps[-1]), config)
+    if found := [step for step in steps if str(step) == checkpoint]:
+        return read_weights(folder / names.CHECKPOINTS / names.checkpoint_name(found[0]), config)
     kept = f"It keeps steps {', '.join(map(str, steps))}" if steps else "It keeps no checkpoint"
     raise ModelFolderError(f"'{folder}' has no checkpoint '{checkpoint}'.", f"{kept}; `best` is always there.")
 
@@ -128,7 +147,7 @@ def verify_run_files(folder: Path) -> None:
 class _File:
     """What a manifest says about a file."""
 
-    bytes: int
+    bytes: Annotated[int, Field(ge=0)]
     sha256: str
 
 
@@ -136,6 +155,8 @@ def damage(folder: Path, manifest: dict[str, Any], *, leaving_out: str = "") -> 
     """What is wrong with a folder against its manifest, in words; "" if nothing is."""
     try:
         files = TypeAdapter(dict[str, _File]).validate_python(manifest.get("files"))
+        if strange := [name for name in files if not is_plain_name(name)]:
+            return f"'{folder / MANIFEST}' names '{strange[0][:100]}', which is no file beside it"
         checked = {name: asdict(entry) for name, entry in files.items() if name != leaving_out}
         return mismatch(folder, checked) if checked else f"'{folder / MANIFEST}' lists no files"
     except ValidationError:

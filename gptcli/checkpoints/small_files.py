@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from gptcli.errors import ModelFolderError
+from gptcli.untrusted import read_bounded, strict_json
 
 SIZE_LIMIT = 1 << 20
 """Bytes that a config.json, index or manifest may have; a larger one is no such file."""
@@ -15,9 +15,7 @@ SIZE_LIMIT = 1 << 20
 def read_json(path: Path, *, missing_ok: bool = False) -> dict[str, Any]:
     """A JSON object from a small file; raises ModelFolderError. A missing file is {} with `missing_ok`."""
     try:
-        if path.stat().st_size > SIZE_LIMIT:
-            raise ModelFolderError(f"'{path}' is too large to be what its name says.")
-        value = json.loads(path.read_bytes())
+        value = strict_json(read_bounded(path, SIZE_LIMIT))
     except FileNotFoundError:
         if missing_ok:
             return {}
@@ -25,7 +23,9 @@ def read_json(path: Path, *, missing_ok: bool = False) -> dict[str, Any]:
             f"'{path.parent}' is no model folder: it has no {path.name}.",
             "Give a run folder, or a folder in Hugging Face's GPT-2 format.",
         ) from None
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise ModelFolderError(f"'{path}' cannot be read: {(error.strerror or str(error)).lower()}.") from None
+    except ValueError as error:
         raise ModelFolderError(f"'{path}' cannot be read: {error}.") from None
     if not isinstance(value, dict):
         raise ModelFolderError(f"'{path}' is not a JSON object.")

@@ -1,7 +1,8 @@
 """The weights of a model folder, in one safetensors file or in shards with an index.
 
 An index (`model.safetensors.index.json`) names the file of each tensor. Folders come from strangers: its file names
-must be plain, so that none leads out of the folder, and index and files must agree exactly.
+must be plain, so that none leads out of the folder, and index and files must agree exactly. Nothing is read that is far
+larger than the model which config.json describes.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from torch import Tensor
 
 from gptcli.checkpoints import names
 from gptcli.checkpoints.small_files import read_json
-from gptcli.checkpoints.tensors import read_tensors
+from gptcli.checkpoints.tensors import read_header, read_tensors
+from gptcli.config import ModelConfig
 from gptcli.errors import ModelFolderError
+from gptcli.model.gpt import parameter_count
+from gptcli.untrusted import is_plain_name
 
 _HINT = "Restore the folder from its source."
 
@@ -24,20 +28,32 @@ def has_weights(folder: Path) -> bool:
     return any((folder / name).exists() for name in (names.MODEL, names.MODEL_INDEX))
 
 
-def read_weights(folder: Path) -> tuple[dict[str, Tensor], dict[str, str], Path]:
+def read_weights(folder: Path, config: ModelConfig) -> tuple[dict[str, Tensor], dict[str, str], Path]:
     """The tensors of a model folder as they are stored, the header's metadata, and the file to name in errors.
 
-    Where there is one file, an index beside it counts for nothing. Raises ModelFolderError.
+    `config` is the model that they should make. Where there is one file, an index beside it counts for nothing.
+    Raises ModelFolderError.
     """
     single, index = folder / names.MODEL, folder / names.MODEL_INDEX
     if not single.exists() and index.exists():
-        return _read_shards(folder, index), {}, index
+        return _read_shards(folder, index, config), {}, index
+    _require_size_of([single], config, single)
     tensors, metadata = read_tensors(single)
     return tensors, metadata, single
 
 
-def _read_shards(folder: Path, index: Path) -> dict[str, Tensor]:
+def _require_size_of(files: list[Path], config: ModelConfig, where: Path) -> None:
+    """Raise ModelFolderError if the files hold far more numbers than the model has: before they take any memory."""
+    numbers, expected = sum(read_header(file).numbers for file in files), parameter_count(config)
+    masks = config.n_layer * (config.block_size**2 + 1)  # old files store them
+    if numbers > 2 * expected + masks:  # twice: an embedding may be stored as the head again
+        told = f"{numbers:,} numbers, where its config.json describes a model of {expected:,}"
+        raise ModelFolderError(f"'{where}' holds {told}.", _HINT)
+
+
+def _read_shards(folder: Path, index: Path, config: ModelConfig) -> dict[str, Tensor]:
     weight_map = _weight_map(read_json(index), index)
+    _require_size_of([folder / file for file in sorted(set(weight_map.values()))], config, index)
     tensors: dict[str, Tensor] = {}
     problems: list[str] = []
     for file in sorted(set(weight_map.values())):
@@ -57,11 +73,6 @@ def _weight_map(values: dict[str, Any], index: Path) -> dict[str, str]:
     if not isinstance(weight_map, dict) or not weight_map:
         raise ModelFolderError(f"'{index}' has no weight_map.", _HINT)
     for file in weight_map.values():
-        if (
-            not isinstance(file, str)
-            or not file.endswith(".safetensors")
-            or file.startswith(".")
-            or set(file) & {*"/\\"}
-        ):
+        if not isinstance(file, str) or not file.endswith(".safetensors") or not is_plain_name(file):
             raise ModelFolderError(f"'{index}' names {file!r}, which is no safetensors file beside it.", _HINT)
     return weight_map

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import Progress, newest_checkpoint, read_progress
-from gptcli.checkpoints.model_folder import checkpoint_steps, verify_run_files
+from gptcli.checkpoints.model_folder import checkpoint_steps, stored_step, verify_run_files
 from gptcli.checkpoints.run_folder import StoredRun, is_run, read_run
 from gptcli.checkpoints.tensors import read_metadata
 from gptcli.config import differences
@@ -17,6 +17,7 @@ from gptcli.errors import ModelFolderError
 from gptcli.model.gpt import parameter_count
 from gptcli.report.model import ModelReport, describe_model
 from gptcli.training.budget import why_finished
+from gptcli.untrusted import strict_json
 
 State = Literal["finished", "resumable", "no checkpoint", "damaged"]
 
@@ -103,7 +104,6 @@ def describe_run(path: Path, batch_size: int | None, length: int) -> RunReport:
     train = run.config.train
     checkpoint, notes = newest_checkpoint(path)
     progress = checkpoint.progress if checkpoint else Progress()
-    step = read_metadata(path / names.MODEL).get("step")
     size = batch_size or train.micro_batch_size or train.batch_size
     return RunReport(
         name=path.name,
@@ -113,7 +113,7 @@ def describe_run(path: Path, batch_size: int | None, length: int) -> RunReport:
         tokens=progress.tokens,
         seconds=progress.seconds,
         val_loss=progress.val_loss,
-        weights_step=int(step) if step else None,
+        weights_step=stored_step(read_metadata(path / names.MODEL)),
         data=run.data_name,
         data_fingerprint=run.data_fingerprint,
         checkpoints=tuple(checkpoint_steps(path)),
@@ -142,18 +142,15 @@ def compare_runs(one: Path, other: Path) -> Comparison:
 
 
 def evaluations(metrics: Path) -> list[Evaluation]:
-    """The validation losses in a metrics.jsonl; a line that a killed process left unfinished is passed over."""
-    found = []
-    try:
-        lines = metrics.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        try:
-            values = json.loads(line)
-            found.append(Evaluation(int(values["step"]), float(values["val/loss"])))
-        except (ValueError, KeyError, TypeError):
-            continue
+    """The validation losses in a metrics.jsonl; lines that are damaged or were never finished are passed over."""
+    found: list[Evaluation] = []
+    if not metrics.is_file():
+        return found
+    with suppress(OSError), open(metrics, "rb") as lines:
+        for line in lines:
+            with suppress(ValueError, KeyError, TypeError):
+                values = strict_json(line)
+                found.append(Evaluation(int(values["step"]), float(values["val/loss"])))
     return found
 
 

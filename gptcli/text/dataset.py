@@ -113,7 +113,8 @@ def open_dataset(path: Path, *, verify: bool | None = None) -> Dataset:
         tokenizer = load_tokenizer(path / TOKENIZER_FILE)
     except TokenizerError as error:
         raise _damaged(path, error.message[:1].lower() + error.message[1:].rstrip(".")) from None
-    if tokenizer.fingerprint != manifest.tokenizer.fingerprint:
+    told = manifest.tokenizer
+    if tokenizer.fingerprint != told.fingerprint or tokenizer.vocab_size != told.vocab_size:
         raise _damaged(path, f"'{path / TOKENIZER_FILE}' was altered (its fingerprint differs)")
     return Dataset(
         path=path,
@@ -125,8 +126,8 @@ def open_dataset(path: Path, *, verify: bool | None = None) -> Dataset:
         documents=manifest.documents,
         uses_end_of_text=manifest.uses_end_of_text,
         sources=manifest.sources,
-        train=_open_split(path, manifest.train),
-        val=_open_split(path, manifest.val),
+        train=_open_split(path, manifest.train, tokenizer.vocab_size),
+        val=_open_split(path, manifest.val, tokenizer.vocab_size),
     )
 
 
@@ -278,9 +279,9 @@ def _safe_name(given: str) -> str:
     return re.sub(r"[^\w.-]+", "-", stem).strip("-.")[:_LONGEST_NAME] or "text"
 
 
-def _open_split(path: Path, entry: SplitEntry) -> Split:
+def _open_split(path: Path, entry: SplitEntry, vocab_size: int) -> Split:
     shards = [open_shard(path / shard.file, shard.tokens, shard.dtype) for shard in entry.shards]
-    return Split(entry.tokens, entry.characters, entry.bytes, TokenStream(shards))
+    return Split(entry.tokens, entry.characters, entry.bytes, TokenStream(shards, vocab_size))
 
 
 def _damaged(path: Path, problem: str) -> DatasetError:

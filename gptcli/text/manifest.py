@@ -10,13 +10,15 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gptcli.errors import DatasetError
+from gptcli.untrusted import read_bounded, strict_json
 
 MANIFEST_FILE = "dataset.json"
 FORMAT: Final = 1
-_MOST_BYTES = 1 << 28
+_MOST_BYTES = 1 << 26
+_MOST_COUNT = 1 << 53
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Positive = Annotated[int, Field(ge=1)]
+Positive = Annotated[int, Field(ge=1, le=_MOST_COUNT)]
 
 
 class _Entry(BaseModel):
@@ -52,7 +54,7 @@ class SourceEntry(_Entry):
     """A text that went in: its name relative to the argument that named it, its size in bytes, its hash."""
 
     name: str
-    size: Annotated[int, Field(ge=0)]
+    size: Annotated[int, Field(ge=0, le=_MOST_COUNT)]
     sha256: Sha256
 
 
@@ -68,7 +70,7 @@ class Manifest(_Entry):
     """The content of `dataset.json`."""
 
     format: Literal[1]
-    name: Annotated[str, Field(pattern=r"^[^./\x00][^/\x00]*$")]
+    name: Annotated[str, Field(pattern=r"^[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]*$", max_length=200)]
     """What runs are called after: a plain folder name."""
     key: Sha256
     """Hash of the sources and of the tokenizer and split settings: equal keys give equal datasets."""
@@ -103,21 +105,18 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST_FILE
     damaged = "Prepare the dataset again with --force, or delete the folder."
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise DatasetError(f"'{path}' is too large to be the manifest of a dataset.", damaged)
-        content = path.read_bytes()
-        values = json.loads(content)
+        values = strict_json(read_bounded(path, _MOST_BYTES))
     except FileNotFoundError:
         raise DatasetError(f"'{folder}' is not a dataset folder: it has no {MANIFEST_FILE}.") from None
     except OSError as error:
         raise DatasetError(f"'{path}' cannot be read: {(error.strerror or str(error)).lower()}.") from None
-    except (ValueError, RecursionError):
-        raise DatasetError(f"'{path}' is damaged: it is not valid JSON.", damaged) from None
+    except ValueError as error:
+        raise DatasetError(f"'{path}' is damaged: {error}.", damaged) from None
     other = values.get("format") if isinstance(values, dict) else None
     if type(other) is int and other != FORMAT:
         raise DatasetError(f"'{path}' has format {other}, and this version reads {FORMAT}.", "Use a newer gptcli.")
     try:
-        return Manifest.model_validate_json(content)
+        return Manifest.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import codecs
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,8 +18,11 @@ from gptcli.errors import TokenizerError
 from gptcli.text.bytelevel import ByteLevelTokenizer, Unknown
 from gptcli.text.char import CharTokenizer, is_character_level
 from gptcli.text.tokenizer_json import END_OF_TEXT, Document, checked, new_document
+from gptcli.untrusted import read_bounded, strict_json
 
 TOKENIZER_FILE = "tokenizer.json"
+_MOST_BYTES = 1 << 26
+"""Of a tokenizer's file; the largest that are published have half of it."""
 _HINT = "Give char, bpe, a tokenizer.json, a folder that holds one, or GPT-2's vocab.json with merges.txt beside it."
 
 
@@ -100,22 +102,23 @@ def _beside(vocab_file: Path) -> Path:
 
 def _read(path: Path, name: str) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_bounded(path, _MOST_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
         raise TokenizerError(f"There is no tokenizer '{path}'.", _HINT) from None
     except OSError as error:
         raise TokenizerError(f"{name} cannot be read: {(error.strerror or str(error)).lower()}.", _HINT) from None
     except UnicodeDecodeError:
         raise TokenizerError(f"{name} is not a text file.", _HINT) from None
+    except ValueError as error:
+        raise TokenizerError(f"{name} cannot be read: {error}.", _HINT) from None
 
 
 def _read_json(path: Path, name: str) -> Any:
     text = _read(path, name)
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        reason = f": {error}" if isinstance(error, ValueError) else ""
-        raise TokenizerError(f"{name} is not valid JSON{reason}.", _HINT) from None
+        return strict_json(text)
+    except ValueError as error:
+        raise TokenizerError(f"{name} is not valid JSON: {error}.", _HINT) from None
 
 
 def _is_vocabulary(content: object) -> bool:

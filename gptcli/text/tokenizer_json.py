@@ -22,7 +22,8 @@ Document = dict[str, Any]
 """The parsed content of a `tokenizer.json`."""
 Merge = tuple[str, str]
 
-_LARGEST_ID = 2**24
+_LARGEST_ID = 2**22
+"""Four times the largest vocabulary that is published; each id takes memory, used or not."""
 _HINT = "Use a byte-level BPE tokenizer.json, or GPT-2's vocab.json with merges.txt beside it."
 
 

@@ -6,6 +6,7 @@ uint32. Its header is written last, since only then its length is known; it alwa
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -96,16 +97,27 @@ class ShardWriter:
 class TokenStream:
     """The ids of one split, in order, over any number of shards; nothing is read before it is asked for."""
 
-    def __init__(self, shards: Sequence[np.ndarray]) -> None:
+    def __init__(self, shards: Sequence[np.ndarray], vocab_size: int = 2**32) -> None:
         assert shards, "a split has at least one shard"
         self._shards = list(shards)
+        self._vocab_size = vocab_size
         self._starts = np.cumsum([0, *(len(shard) for shard in shards)])  # of each shard, and the end
 
     def __len__(self) -> int:
         return int(self._starts[-1])
 
     def windows(self, starts: np.ndarray, length: int) -> np.ndarray:
-        """The ids starts[i] : starts[i] + length as int64 (n, length), from starts int64 (n,)."""
+        """The ids starts[i] : starts[i] + length as int64 (n, length), from starts int64 (n,).
+
+        Raises DatasetError for an id that no tokenizer of `vocab_size` ids gives: on a GPU it would end the process.
+        """
+        ids = self._gathered(starts, length)
+        if ids.size and ids.max() >= self._vocab_size:
+            problem = f"it has the id {ids.max()}, and its tokenizer only {self._vocab_size:,} ids"
+            raise DatasetError(f"The dataset is damaged: {problem}.", "Delete it and prepare it again from the text.")
+        return ids
+
+    def _gathered(self, starts: np.ndarray, length: int) -> np.ndarray:
         assert length >= 1, "a window has at least one token"
         inside = starts.size == 0 or (starts.min() >= 0 and starts.max() + length <= len(self))
         assert inside, "a window reaches beyond the split"
@@ -123,14 +135,20 @@ class TokenStream:
 
 
 def open_shard(path: Path, tokens: int, dtype: Dtype) -> np.ndarray:
-    """A memory map of a shard, shape (tokens,); raises DatasetError where the file's header says otherwise."""
+    """A memory map of a shard, shape (tokens,); raises DatasetError where the file is not just that.
+
+    The header is compared with the one that is written here, so that nobody reads a stranger's.
+    """
+    on_disk = np.dtype(dtype).newbyteorder("<")
+    expected = _HEADER_BYTES + tokens * on_disk.itemsize
     try:
-        shard = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError, SyntaxError) as error:
+        with open(path, "rb") as file:
+            header, size = file.read(_HEADER_BYTES), os.fstat(file.fileno()).st_size
+        if header != _header(on_disk, tokens) or size != expected:
+            raise DatasetError(f"'{path}' does not hold {tokens:,} ids of {dtype}.")
+        return np.asarray(np.memmap(path, dtype=on_disk, mode="r", offset=_HEADER_BYTES, shape=(tokens,)))
+    except (OSError, ValueError) as error:
         raise DatasetError(f"'{path}' cannot be read as token ids: {error}.") from None
-    if shard.shape != (tokens,) or shard.dtype != np.dtype(dtype).newbyteorder("<"):
-        raise DatasetError(f"'{path}' holds {shard.dtype} {shard.shape} instead of {dtype} ({tokens},).")
-    return np.asarray(shard)
 
 
 def _header(dtype: np.dtype[np.generic], tokens: int) -> bytes:

@@ -141,7 +141,7 @@ def starting_notes(start: Start, config: RunConfig) -> list[str]:
 
 
 def _weights(start: Start) -> dict[str, Tensor]:
-    tensors, _, where = read_weights(start.folder)
+    tensors, _, where = read_weights(start.folder, start.model)
     state = tensors_from_hf(tensors, unfilled_gpt(start.model).state_dict(), f"'{where}'")
     return {name: tensor.float().contiguous() for name, tensor in state.items()}
 

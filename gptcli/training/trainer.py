@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gptcli.checkpoints.checkpoint import Checkpoint, Progress
 from gptcli.checkpoints.run_folder import StoredRun
-from gptcli.errors import NonFiniteError, OutOfMemoryError
+from gptcli.errors import ModelFolderError, NonFiniteError, OutOfMemoryError
 from gptcli.interop.huggingface import tensors_from_hf, tensors_to_hf
 from gptcli.model.gpt import GPT
 from gptcli.model.loss import bits_per_unit
@@ -236,13 +236,22 @@ class Trainer:
         )
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Continue from a checkpoint exactly: weights, optimizer, random state, counters, thread count."""
+        """Continue from a checkpoint exactly: weights, optimizer, random state, counters, thread count.
+
+        Raises ModelFolderError where it is not one of this run.
+        """
         torch.set_num_threads(checkpoint.threads)
         state = tensors_from_hf(checkpoint.model, self.model.state_dict(), "The checkpoint")
         self.model.load_state_dict(state)
-        self.optimizer.load_tensors(checkpoint.optimizer)
-        self.optimizer.load_scaler_state(checkpoint.scaler)
-        restore_random_states(checkpoint.random, self.device)
+        try:
+            self.optimizer.load_tensors(checkpoint.optimizer)
+            self.optimizer.load_scaler_state(checkpoint.scaler)
+            restore_random_states(checkpoint.random, self.device)
+        except torch.OutOfMemoryError:
+            raise
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:  # what torch says of tensors that do not fit
+            step = f"The checkpoint of step {checkpoint.progress.step:,}"
+            raise ModelFolderError(f"{step} does not fit its run: {error}.", "Restore the run from a copy.") from error
         self.progress = checkpoint.progress
         self.saved_step = checkpoint.progress.step
         checkpoint.model.clear()  # the plan, which holds the checkpoint, lives as long as the training

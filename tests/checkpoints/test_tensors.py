@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,8 @@ EVERY_KIND = {
     "f16": torch.randn(7).half(),
     "i64": torch.arange(5),
     "i32": torch.arange(3, dtype=torch.int32),
+    "i16": torch.arange(3, dtype=torch.int16),
+    "i8": torch.arange(3, dtype=torch.int8),
     "u8": torch.arange(11, dtype=torch.uint8),
     "bool": torch.tensor([True, False, True]),
     "scalar": torch.tensor(2.5),
@@ -81,6 +85,51 @@ def test_a_truncated_file(tmp_path: Path, length: int) -> None:
     with pytest.raises(ModelFolderError, match=r"a\.safetensors"):
         read_tensors(path)
     assert read_metadata(path) == {}
+
+
+GOOD = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        ({"a": GOOD | {"shape": [3]}}, "the size of its shape"),
+        ({"a": GOOD | {"shape": [2**62, 2**62]}}, "the size of its shape"),
+        ({"a": GOOD | {"shape": [-2]}}, "no shape or place"),
+        ({"a": GOOD | {"shape": [True, 2]}}, "no shape or place"),
+        ({"a": GOOD | {"shape": [1] * 100 + [2]}}, "no shape or place"),
+        ({"a": GOOD | {"dtype": "F8_E4M3"}}, "'F8_E4M3', which are not read here"),
+        ({"a": GOOD | {"data_offsets": [0, 16], "shape": [4]}}, "8 bytes of tensors where its header names 16"),
+        ({"a": GOOD | {"data_offsets": [4, 12]}}, "overlap or leave gaps"),
+        ({"a": GOOD, "b": GOOD}, "overlap or leave gaps"),
+        ({}, "8 bytes of tensors where its header names 0"),
+        ({"a": 5}, "no type, shape and place"),
+        ({"a": GOOD | {"more": 1}}, "no type, shape and place"),
+        ({"a": GOOD, "__metadata__": {"step": 5}}, "not a table of texts"),
+        ([GOOD], "not a table"),
+    ],
+)
+def test_a_header_that_lies(tmp_path: Path, header: object, words: str) -> None:
+    encoded = json.dumps(header).encode()
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(len(encoded).to_bytes(8, "little") + encoded + bytes(8))
+    with pytest.raises(ModelFolderError, match=words):
+        read_tensors(path)
+    assert read_metadata(path) == {}
+
+
+@pytest.mark.parametrize("length", [9, 2**24 + 1, 2**63])
+def test_a_header_that_is_longer_than_it_can_be(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(length.to_bytes(8, "little") + b"{}")
+    with pytest.raises(ModelFolderError, match="cannot have"):
+        read_tensors(path)
+
+
+def test_a_pipe_in_its_place_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.safetensors")
+    with pytest.raises(ModelFolderError, match="not a regular file"):
+        read_tensors(tmp_path / "a.safetensors")
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
