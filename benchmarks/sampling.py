@@ -55,7 +55,7 @@ def sample_transformers(folder: ModelFolder, prompt: list[int]) -> Callable[[], 
 
     settings = config_to_hf(folder.model.config, bos_token_id=0, eos_token_id=None)
     model = GPT2LMHeadModel(GPT2Config(**settings, attn_implementation="sdpa")).eval()
-    model.load_state_dict(tensors_to_hf(folder.model.state_dict()), strict=False)
+    model.load_state_dict(tensors_to_hf(folder.model.state_dict(), folder.model.config), strict=False)
     ids = torch.tensor([prompt])
     options = {"max_new_tokens": NEW, "do_sample": True, "temperature": 0.8, "top_k": 50, "pad_token_id": 0}
     return lambda: model.generate(ids, attention_mask=torch.ones_like(ids), **options)

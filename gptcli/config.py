@@ -27,6 +27,11 @@ S = TypeVar("S", bound=BaseModel)
 Schedule = Literal["cosine", "linear", "wsd", "constant"]
 DtypeName = Literal["float32", "bfloat16", "float16"]
 Compile = Literal["auto", "on", "off"]
+Position = Literal["learned", "sinusoidal", "rope"]
+Norm = Literal["layernorm", "rmsnorm"]
+Placement = Literal["pre", "post"]
+Mlp = Literal["gelu", "relu2", "swiglu"]
+WindowedLayers = Literal["all", "alternate"]
 
 
 def parse_duration(value: object) -> object:
@@ -85,20 +90,79 @@ class DataConfig(_Section):
 
 
 class ModelConfig(_Section):
-    """A GPT-2 model. `vocab_size` is the number of rows of the token embedding."""
+    """A decoder-only transformer; what follows `dropout` is GPT-2's unless it is set (docs/architectures.md)."""
 
     vocab_size: Count
+    """Rows of the token embedding."""
     n_layer: Count
     n_head: Count
     n_embd: Count
     block_size: Count
     """Context length in tokens."""
     dropout: Fraction = 0.0
+    n_kv_head: Count | None = None
+    """Heads of keys and values, each shared by n_head / n_kv_head heads of queries; None: as many as n_head."""
+    qk_norm: bool = False
+    """RMSNorm over each head's queries and keys."""
+    sliding_window: Count | None = None
+    """A token sees so many tokens, itself included; None: all before it."""
+    windowed_layers: WindowedLayers = "all"
+    """Layers with the sliding window; `alternate`: the first, the third and so on."""
+    position: Position = "learned"
+    rope_base: Positive = 10_000.0
+    rope_scaling: Annotated[Finite, Field(ge=1)] = 1.0
+    """Positions are divided by this, so that a longer text turns no further than those of training."""
+    norm: Norm = "layernorm"
+    norm_placement: Placement = "pre"
+    norm_epsilon: Positive = 1e-5
+    mlp: Mlp = "gelu"
+    mlp_width: Count | None = None
+    """Width inside the MLP; None: 4 n_embd, for swiglu 8/3 n_embd to the next multiple of 32."""
+    n_expert: Rhythm = 0
+    """MLPs of a block, between which a router chooses for each token; 0: one, without a router."""
+    n_expert_active: Count = 2
+    """Experts that each token passes through."""
+    bias: bool = True
+    """Whether linear layers and LayerNorm have biases."""
+    tied: bool = True
+    """Whether the head shares the token embedding's weights."""
+    logit_softcap: Annotated[Finite, Field(ge=0)] = 0.0
+    """Logits stay between plus and minus this; 0: no limit."""
+
+    @property
+    def head_width(self) -> int:
+        return self.n_embd // self.n_head
+
+    @property
+    def kv_heads(self) -> int:
+        return self.n_kv_head or self.n_head
+
+    @property
+    def mlp_inner(self) -> int:
+        """Width inside the MLP, of each expert where there are several."""
+        if self.mlp_width:
+            return self.mlp_width
+        return 32 * -(-8 * self.n_embd // 96) if self.mlp == "swiglu" else 4 * self.n_embd
+
+    def window_of(self, layer: int) -> int | None:
+        """How many tokens a token sees in a layer; None: all before it."""
+        windowed = self.windowed_layers == "all" or layer % 2 == 0
+        return self.sliding_window if windowed else None
 
     @model_validator(mode="after")
-    def _heads_divide_width(self) -> ModelConfig:
+    def _fits_together(self) -> ModelConfig:
         if self.n_embd % self.n_head:
             raise ValueError(f"n_embd ({self.n_embd}) must be a multiple of n_head ({self.n_head})")
+        if self.n_head % self.kv_heads:
+            raise ValueError(f"n_head ({self.n_head}) must be a multiple of n_kv_head ({self.n_kv_head})")
+        if self.position == "rope" and self.head_width % 2:
+            raise ValueError(f"position = 'rope' needs an even n_embd / n_head, which is {self.head_width}")
+        if self.n_expert == 1:
+            raise ValueError("n_expert must be 0 or at least 2")
+        if self.n_expert and self.n_expert_active > self.n_expert:
+            raise ValueError(
+                f"n_expert_active ({self.n_expert_active}) must not be more than n_expert ({self.n_expert})"
+            )
         return self
 
 
@@ -124,6 +188,8 @@ class OptimConfig(_Section):
     skip_spikes: Annotated[Finite, AfterValidator(_off_or_two)] = 0.0
     """Skip an update whose loss or gradient norm lies so many standard deviations above its running mean, at least 2;
     0: skip none."""
+    expert_balance: Annotated[Finite, Field(ge=0)] = 0.01
+    """Weight of the loss that spreads tokens over experts; without experts it means nothing."""
 
 
 class TrainConfig(_Section):
@@ -154,6 +220,8 @@ class TrainConfig(_Section):
     eval_tokens: Count = 2**20
     """Validation passes over at most this many tokens, always the same ones."""
     keep_checkpoints: Annotated[int, Field(ge=2)] = 2
+    activation_checkpointing: bool = False
+    """Compute each block again in the backward pass instead of keeping its activations: less memory, more time."""
     device: str = "auto"
     dtype: DtypeName | None = None
     """Number format of the matrix products; None: the best that the device has."""
@@ -195,7 +263,7 @@ CHANGEABLE_ON_RESUME = frozenset(
     {
         *("train.max_steps", "train.epochs", "train.max_time", "train.patience"),
         *("train.eval_every", "train.save_every", "train.sample_every", "train.log_every", "train.keep_checkpoints"),
-        *("train.device", "train.compile", "train.micro_batch_size"),
+        *("train.device", "train.compile", "train.micro_batch_size", "train.activation_checkpointing"),
         "optim.skip_spikes",
     }
 )

@@ -101,8 +101,9 @@ def _row(value: object, config: ModelConfig) -> int | None:
 def build_model(config: ModelConfig, tensors: dict[str, Tensor], where: Path) -> GPT:
     """A model in evaluation mode with the given Hugging Face tensors as its weights, in float32."""
     model = unfilled_gpt(config)
-    state = tensors_from_hf(tensors, model.state_dict(), f"'{where}'")
+    state = tensors_from_hf(tensors, config, f"'{where}'")
     model.load_state_dict({name: tensor.float().contiguous() for name, tensor in state.items()}, assign=True)
+    model.fill_positions()
     return model.requires_grad_(False).eval()
 
 

@@ -31,7 +31,9 @@ def export_hf(folder: ModelFolder, path: Path, type: HfType, *, force: bool) -> 
     files = hugging_face_files(
         folder.model.config, folder.tokenizer, folder.start_id, folder.end_id, str(dtype).removeprefix("torch.")
     )
-    weights = {name: tensor.to(dtype) for name, tensor in tensors_to_hf(folder.model.state_dict()).items()}
+    weights = {
+        name: tensor.to(dtype) for name, tensor in tensors_to_hf(folder.model.state_dict(), folder.model.config).items()
+    }
     known = {"step": folder.step, "val_loss": folder.val_loss}
     metadata = {key: repr(value) for key, value in known.items() if value is not None}
     with new_directory(path, manifest=None, replace=force) as new:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gptcli.errors import ModelFolderError, OutOfMemoryError
-from gptcli.model.cache import KVCache
+from gptcli.model.cache import KVCache, cache_bytes
 from gptcli.model.gpt import GPT
 
 
@@ -80,8 +80,7 @@ def require_memory(model: GPT, batch_size: int, free_bytes: int) -> None:
     Each needs its keys and values, and its logits a few times over in up to float64.
     """
     config = model.config
-    cache = 2 * config.n_layer * config.block_size * config.n_embd * model.wte.weight.element_size()
-    each = cache + 4 * 8 * config.vocab_size
+    each = cache_bytes(config, model.wte.weight.element_size()) + 4 * 8 * config.vocab_size
     if batch_size * each > free_bytes:
         raise OutOfMemoryError(
             f"{batch_size:,} samples at once need {batch_size * each / 1e9:,.1f} GB of memory, "

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from gptcli.errors import ExportError
 from gptcli.interop.gguf_vocabulary import MODEL, PATTERN, Vocabulary
-from gptcli.model.gpt import GPT, LAYER_NORM_EPSILON
+from gptcli.model.gpt import GPT
 
 if TYPE_CHECKING:
     from gguf import GGMLQuantizationType, GGUFWriter
@@ -148,9 +148,9 @@ def _add_model(writer: GGUFWriter, model: GPT, name: str, type: GgufType) -> Non
     writer.add_context_length(config.block_size)
     writer.add_embedding_length(config.n_embd)
     writer.add_block_count(config.n_layer)
-    writer.add_feed_forward_length(4 * config.n_embd)
+    writer.add_feed_forward_length(config.mlp_inner)
     writer.add_head_count(config.n_head)
-    writer.add_layer_norm_eps(LAYER_NORM_EPSILON)
+    writer.add_layer_norm_eps(config.norm_epsilon)
     writer.add_vocab_size(config.vocab_size)
     writer.add_file_type(LlamaFileType[{"f32": "ALL_F32"}.get(type, f"MOSTLY_{type.upper()}")])
     if type in QUANTIZED:

@@ -1,13 +1,11 @@
-"""GPT-2 in Hugging Face's form: `config.json`, tensor names and layouts, tokenizer settings.
+"""Models in Hugging Face's form: `config.json`, tensor names and layouts, tokenizer settings.
 
-Hugging Face keeps OpenAI's layout, in which the four matrices of a block are stored (in, out), where torch's linear
-layers have (out, in); and it calls the model `transformer.…` inside a `GPT2LMHeadModel`. Older files leave that prefix
-out, and carry causal-mask buffers, which are no weights.
+A model that transformers knows, by whatever name, is stored as it expects it; one that has no counterpart there is
+stored under our own names, with a `config.json` of our own, which only this program opens.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,44 +15,56 @@ from torch import Tensor
 
 from gptcli.config import ModelConfig, config_error
 from gptcli.errors import ModelFolderError
-from gptcli.model.gpt import INITIAL_DEVIATION, LAYER_NORM_EPSILON
+from gptcli.interop.gpt2 import GPT2
+from gptcli.interop.layout import Architecture, Part
+from gptcli.interop.llama import LLAMA, MISTRAL, MIXTRAL, QWEN3, QWEN3_MOE
+from gptcli.model.gpt import INITIAL_DEVIATION, unfilled_gpt
 
-PREFIX = "transformer."
 HEAD = "lm_head.weight"
-_TRANSPOSED = re.compile(r"(c_attn|c_proj|c_fc)\.weight$")
-_MASK_BUFFER = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)$")
 
-_REQUIRED: dict[str, tuple[Any, ...]] = {
-    "model_type": ("gpt2",),
-    "activation_function": ("gelu_new", "gelu_pytorch_tanh", None),
-    "layer_norm_epsilon": (LAYER_NORM_EPSILON, None),
-    "tie_word_embeddings": (True, None),
-    "scale_attn_weights": (True, None),
-    "scale_attn_by_inverse_layer_idx": (False, None),
-    "add_cross_attention": (False, None),
-    "quantization_config": (None,),
-}
-"""Keys of a config.json that must have one of these values for the model to be GPT-2; None: the key may be absent."""
+OWN = Architecture(
+    model_type="gptcli",
+    class_name="GPT",
+    parts=lambda name, config: [Part(name)],
+    to_values=lambda config: config.model_dump(exclude={"vocab_size", "tied"}),
+    from_values=lambda values: {key: values[key] for key in ModelConfig.model_fields if key in values},
+    required={},
+)
+"""A model without a counterpart."""
+
+ARCHITECTURES = {a.model_type: a for a in (GPT2, LLAMA, MISTRAL, QWEN3, MIXTRAL, QWEN3_MOE, OWN)}
+
+
+def architecture_of(config: ModelConfig) -> Architecture:
+    """What transformers calls a model; `OWN` if it has no such model."""
+    plain = config.norm_placement == "pre" and not config.logit_softcap
+    windowed, experts = config.sliding_window is not None, config.n_expert > 0
+    kind = (config.position, config.norm, config.mlp, config.bias) if plain else None
+    if kind == ("learned", "layernorm", "gelu", True):
+        others = config.kv_heads == config.n_head and not (config.qk_norm or windowed or experts)
+        return GPT2 if others else OWN
+    if kind != ("rope", "rmsnorm", "swiglu", False):
+        return OWN
+    alternate = windowed and config.windowed_layers == "alternate"
+    if alternate and (experts or not config.qk_norm):
+        return OWN
+    if experts:
+        return QWEN3_MOE if config.qk_norm else MIXTRAL
+    if config.qk_norm:
+        return QWEN3
+    return MISTRAL if windowed else LLAMA
 
 
 def config_to_hf(config: ModelConfig, *, bos_token_id: int, eos_token_id: int | None) -> dict[str, Any]:
     """`config.json` of a model."""
+    architecture = architecture_of(config)
     return {
-        "architectures": ["GPT2LMHeadModel"],
-        "model_type": "gpt2",
+        "architectures": [architecture.class_name],
+        "model_type": architecture.model_type,
         "vocab_size": config.vocab_size,
-        "n_positions": config.block_size,
-        "n_embd": config.n_embd,
-        "n_layer": config.n_layer,
-        "n_head": config.n_head,
-        "n_inner": None,
-        "activation_function": "gelu_new",
-        "layer_norm_epsilon": LAYER_NORM_EPSILON,
+        **architecture.to_values(config),
         "initializer_range": INITIAL_DEVIATION,
-        "resid_pdrop": config.dropout,
-        "embd_pdrop": config.dropout,
-        "attn_pdrop": config.dropout,
-        "tie_word_embeddings": True,
+        "tie_word_embeddings": config.tied,
         "bos_token_id": bos_token_id,
         "eos_token_id": eos_token_id,
         "dtype": "float32",
@@ -64,65 +74,78 @@ def config_to_hf(config: ModelConfig, *, bos_token_id: int, eos_token_id: int | 
 def config_from_hf(values: Mapping[str, Any], where: str) -> ModelConfig:
     """The model that a `config.json` describes; `where` names it in errors.
 
-    Raises ModelFolderError, naming the key, if it is not a GPT-2 that this program computes exactly.
+    Raises ModelFolderError, naming the key, if it is not one that this program computes exactly.
     """
-    for key, allowed in _REQUIRED.items():
+    known = ", ".join(ARCHITECTURES)
+    architecture = ARCHITECTURES.get(str(values.get("model_type")))
+    if architecture is None:
+        raise ModelFolderError(
+            f"{where} is not supported: model_type is {values.get('model_type')!r}.", f"Known are {known}."
+        )
+    for key, allowed in architecture.required.items():
         if values.get(key) not in allowed:
             raise ModelFolderError(
-                f"{where} is not supported: {key} is {values.get(key)!r}, where GPT-2 has {allowed[0]!r}.",
-                "Only GPT-2 models can be opened.",
+                f"{where} is not supported: {key} is {values.get(key)!r}, where {allowed[0]!r} is needed.",
+                "Only models whose every number this program computes as transformers does can be opened.",
             )
     try:
-        config = ModelConfig(
-            vocab_size=values["vocab_size"],
-            n_layer=values["n_layer"],
-            n_head=values["n_head"],
-            n_embd=values["n_embd"],
-            block_size=values["n_positions"] if "n_positions" in values else values["n_ctx"],
-            dropout=values.get("resid_pdrop", 0.0),
-        )
+        tied = values.get("tie_word_embeddings", architecture is GPT2)
+        shape = {"vocab_size": values["vocab_size"], "tied": tied}
+        return ModelConfig.model_validate(architecture.from_values(values) | shape)
     except KeyError as error:
         raise ModelFolderError(f"{where} has no key {error}.") from None
     except ValidationError as error:
         raise ModelFolderError(f"{where} cannot be used: {config_error(error, ModelConfig).message}") from None
-    if values.get("n_inner") not in (None, 4 * config.n_embd):
-        raise ModelFolderError(f"{where} is not supported: n_inner is {values['n_inner']}, where GPT-2 has 4 n_embd.")
-    return config
+    except (AttributeError, TypeError, ValueError, ZeroDivisionError) as error:  # values of another kind or of no use
+        raise ModelFolderError(f"{where} is not supported: {error}.") from None
 
 
-def tensors_to_hf(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A model's state, under Hugging Face's names and layouts; the tied head is not stored twice."""
-    return {PREFIX + name: _flipped(name, tensor) for name, tensor in state.items()}
+def tensors_to_hf(state: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
+    """A model's state, under Hugging Face's names and layouts; a tied head is not stored twice."""
+    architecture = architecture_of(config)
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        parts = architecture.parts(name, config)
+        pieces = torch.split(tensor, [part.rows or len(tensor) for part in parts])
+        tensors |= {part.name: _turned(piece, part) for part, piece in zip(parts, pieces, strict=True)}
+    return tensors
 
 
-def tensors_from_hf(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
-    """The model's state from Hugging Face tensors, checked against `expected` (names and shapes; values unused).
+def tensors_from_hf(tensors: Mapping[str, Tensor], config: ModelConfig, where: str) -> dict[str, Tensor]:
+    """The state of a model of `config` from Hugging Face tensors; `where` names them in errors.
 
     Raises ModelFolderError that lists every missing, unexpected and misshapen tensor.
     """
-    state: dict[str, Tensor] = {}
+    ours = unfilled_gpt(config).state_dict()
+    expected = tensors_to_hf(ours, config)
+    architecture = architecture_of(config)
+    given: dict[str, Tensor] = {}
     problems = []
     for stored_name, tensor in tensors.items():
-        name = stored_name.removeprefix(PREFIX)
-        if _MASK_BUFFER.fullmatch(name) or stored_name == HEAD:
+        name = architecture.plain_name(stored_name)
+        if name is None or (name == HEAD and config.tied):
             continue
-        if name in state:
-            problems.append(f"{name} is there twice, with and without '{PREFIX}'")
+        if name in given:
+            problems.append(f"{name} is there twice, under two spellings")
         if not tensor.is_floating_point():
             problems.append(f"{name} has numbers of type {str(tensor.dtype).removeprefix('torch.')}")
-        state[name] = _flipped(name, tensor)
-    problems += [f"{name} is missing" for name in expected.keys() - state.keys()]
-    problems += [f"{name} is not expected" for name in state.keys() - expected.keys()]
+        given[name] = tensor
+    problems += [f"{name} is missing" for name in expected.keys() - given.keys()]
+    problems += [f"{name} is not expected" for name in given.keys() - expected.keys()]
     problems += [
-        f"{name} has shape {list(state[name].shape)} instead of {list(expected[name].shape)}"
-        for name in state.keys() & expected.keys()
-        if state[name].shape != expected[name].shape
+        f"{name} has shape {list(given[name].shape)} instead of {list(expected[name].shape)}"
+        for name in given.keys() & expected.keys()
+        if given[name].shape != expected[name].shape
     ]
-    head, embedding = tensors.get(HEAD), state.get("wte.weight")
-    if head is not None and embedding is not None and not torch.equal(head.float(), embedding.float()):
-        problems.append(f"{HEAD} differs from the token embedding, to which GPT-2 ties it")
+    head, embedding = tensors.get(HEAD), given.get(architecture.parts("wte.weight", config)[0].name)
+    if config.tied and head is not None and embedding is not None and not torch.equal(head.float(), embedding.float()):
+        problems.append(f"{HEAD} differs from the token embedding, to which config.json ties it")
     if problems:
         raise ModelFolderError(f"{where} does not fit its config.json: {'; '.join(sorted(problems))}.")
+    state = {}
+    for name in ours:
+        pieces = [_turned(given[part.name], part) for part in architecture.parts(name, config)]
+        state[name] = torch.cat(pieces) if len(pieces) > 1 else pieces[0]
     return state
 
 
@@ -138,5 +161,5 @@ def tokenizer_settings(end_of_text: str | None, context: int) -> dict[str, Any]:
     return settings
 
 
-def _flipped(name: str, tensor: Tensor) -> Tensor:
-    return tensor.t() if _TRANSPOSED.search(name) else tensor
+def _turned(tensor: Tensor, part: Part) -> Tensor:
+    return tensor.t() if part.transposed else tensor

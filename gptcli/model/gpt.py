@@ -1,11 +1,12 @@
-"""GPT-2 as OpenAI published it (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners").
+"""The model: GPT-2 as OpenAI published it, and what its successors changed.
 
-A decoder-only transformer: learned positions, LayerNorm before each sub-layer, GELU in its tanh form, an MLP four times
-the width, biases everywhere, and an output head that shares the token embedding's weights. Module and parameter names
-are those of the published weights.
+A decoder-only transformer. With every knob of `ModelConfig` at its default it is GPT-2 (Radford et al. 2019, "Language
+Models are Unsupervised Multitask Learners"): learned positions, LayerNorm before each sub-layer, GELU in its tanh form,
+an MLP four times the width, biases everywhere, and an output head that shares the token embedding's weights. Module and
+parameter names are those of the published weights. docs/architectures.md has each knob's formula, source and figures.
 
-Letters on the tensor lines: B sequences, T tokens, C = n_embd width, H heads, D = C / H head width, V vocabulary,
-S = cached + new tokens.
+Letters on the tensor lines: B sequences, T tokens, C = n_embd width, H heads, G heads of keys and values, D = C / H
+head width, W width inside the MLP, V vocabulary, S = cached + new tokens.
 """
 
 from __future__ import annotations
@@ -17,86 +18,167 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import checkpoint
 
 from gptcli.config import ModelConfig
 from gptcli.model.cache import KVCache
+from gptcli.model.experts import Experts, Routing
+from gptcli.model.loss import next_token_loss, softcapped
+from gptcli.model.position import rotate, rotations, sinusoids
 
-LAYER_NORM_EPSILON = 1e-5
 INITIAL_DEVIATION = 0.02
 
 
 class Attention(nn.Module):
-    """Causal multi-head self-attention (Vaswani et al. 2017)."""
+    """Causal self-attention with several heads (Vaswani et al. 2017).
+
+    With fewer heads of keys and values than of queries, neighbouring query heads share one (Ainslie et al. 2023,
+    "GQA"). Queries and keys may be normed (Henry et al. 2020, "QKNorm") and rotated by their position.
+    """
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
         self.layer = layer
-        self.n_head = config.n_head
+        self.n_head, self.kv_heads = config.n_head, config.kv_heads
+        self.window = config.window_of(layer)
         self.dropout = config.dropout
-        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd)
-        self.c_proj = nn.Linear(config.n_embd, config.n_embd)
+        heads = config.n_head + 2 * config.kv_heads  # H + 2G
+        self.c_attn = nn.Linear(config.n_embd, heads * config.head_width, bias=config.bias)
+        self.c_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
+        self.q_norm = RMSNorm(config.head_width, config.norm_epsilon) if config.qk_norm else None
+        self.k_norm = RMSNorm(config.head_width, config.norm_epsilon) if config.qk_norm else None
 
-    def forward(self, x: Tensor, cache: KVCache | None) -> Tensor:
+    def forward(self, x: Tensor, rotation: Tensor | None, cache: KVCache | None) -> Tensor:
         B, T, C = x.shape
-        qkv = self.c_attn(x).view(B, T, 3, self.n_head, C // self.n_head)  # (B, T, 3, H, D)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # 3 of (B, H, T, D)
+        H, G = self.n_head, self.kv_heads
+        q, k, v = (
+            self.c_attn(x).view(B, T, H + 2 * G, C // H).split((H, G, G), dim=2)
+        )  # (B, T, H, D), 2 of (B, T, G, D)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        if rotation is not None:
+            q, k = rotate(q, rotation), rotate(k, rotation)
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # (B, H, T, D), 2 of (B, G, T, D)
         if cache is not None:
-            k, v = cache.append(self.layer, k, v)  # 2 of (B, H, S, D)
-        y = attend(q, k, v, self.dropout if self.training else 0.0)  # (B, H, T, D)
+            k, v = cache.append(self.layer, k, v)  # 2 of (B, G, S, D)
+        y = attend(q, k, v, self.dropout if self.training else 0.0, self.window)  # (B, H, T, D)
         y = y.transpose(1, 2).reshape(B, T, C)  # (B, T, C)
         return F.dropout(self.c_proj(y), self.dropout, self.training)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
-    """Softmax(q kᵀ / √D) v: q (B, H, T, D), k and v (B, H, S, D) → (B, H, T, D). Query t sees keys up to S - T + t."""
+def attend(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0, window: int | None = None) -> Tensor:
+    """Softmax(q kᵀ / √D) v: q (B, H, T, D), k and v (B, G, S, D) → (B, H, T, D).
+
+    Query t sees keys up to S - T + t, and of those the last `window`.
+    """
     T, S = q.shape[2], k.shape[2]
-    if T == S or T == 1:  # a whole sequence, or one new token that sees everything
-        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=T > 1)
+    grouped = k.shape[1] != q.shape[1]
+    if (T == S or T == 1) and (window is None or window >= S):  # a whole sequence, or one token that sees everything
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=T > 1, enable_gqa=grouped)
     mask = torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)  # (T, S)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+    if window is not None:
+        mask = mask.triu(S - T - window + 1)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, enable_gqa=grouped)
+
+
+class RMSNorm(nn.Module):
+    """x over its root mean square, times a weight (Zhang & Sennrich 2019)."""
+
+    def __init__(self, width: int, epsilon: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.epsilon = epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.epsilon)
 
 
 class MLP(nn.Module):
-    """Two linear layers with a GELU between them, four times as wide inside."""
+    """Two linear layers with a nonlinearity between them.
+
+    GELU as in GPT-2; the square of ReLU (So et al. 2021, "Primer"); or SwiGLU, in which one half of the inside gates
+    the other (Shazeer 2020, "GLU Variants Improve Transformer").
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.dropout = config.dropout
-        self.c_fc = nn.Linear(config.n_embd, 4 * config.n_embd)
-        self.c_proj = nn.Linear(4 * config.n_embd, config.n_embd)
+        self.kind, self.dropout = config.mlp, config.dropout
+        inside = config.mlp_inner * (2 if config.mlp == "swiglu" else 1)
+        self.c_fc = nn.Linear(config.n_embd, inside, bias=config.bias)
+        self.c_proj = nn.Linear(config.mlp_inner, config.n_embd, bias=config.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = F.gelu(self.c_fc(x), approximate="tanh")  # (B, T, 4C)
-        return F.dropout(self.c_proj(x), self.dropout, self.training)  # (B, T, C)
+        x = self.c_fc(x)  # (..., W), swiglu (..., 2W)
+        if self.kind == "gelu":
+            x = F.gelu(x, approximate="tanh")
+        elif self.kind == "relu2":
+            x = F.relu(x).square()
+        else:
+            gate, value = x.chunk(2, dim=-1)  # 2 of (..., W)
+            x = F.silu(gate) * value
+        return F.dropout(self.c_proj(x), self.dropout, self.training)  # (..., C)
 
 
 class Block(nn.Module):
-    """x + attention(norm(x)), then x + MLP(norm(x))."""
+    """x + attention(norm(x)), then x + MLP(norm(x)); with post-norm norm(x + attention(x)), then norm(x + MLP(x))."""
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
-        self.ln_1 = nn.LayerNorm(config.n_embd, eps=LAYER_NORM_EPSILON)
+        self.pre = config.norm_placement == "pre"
+        self.ln_1 = norm(config)
         self.attn = Attention(config, layer)
-        self.ln_2 = nn.LayerNorm(config.n_embd, eps=LAYER_NORM_EPSILON)
-        self.mlp = MLP(config)
+        self.ln_2 = norm(config)
+        self.mlp = Experts(config, [MLP(config) for _ in range(config.n_expert)]) if config.n_expert else MLP(config)
 
-    def forward(self, x: Tensor, cache: KVCache | None) -> Tensor:
-        x = x + self.attn(self.ln_1(x), cache)  # (B, T, C)
-        out: Tensor = x + self.mlp(self.ln_2(x))  # (B, T, C)
+    def forward(self, x: Tensor, rotation: Tensor | None, cache: KVCache | None, routing: Routing | None) -> Tensor:
+        if self.pre:
+            x = x + self.attn(self.ln_1(x), rotation, cache)  # (B, T, C)
+            return x + self.think(self.ln_2(x), routing)  # (B, T, C)
+        x = self.ln_1(x + self.attn(x, rotation, cache))  # (B, T, C)
+        normed: Tensor = self.ln_2(x + self.think(x, routing))  # (B, T, C)
+        return normed
+
+    def think(self, x: Tensor, routing: Routing | None) -> Tensor:
+        """The MLP, or the experts that it consists of: (B, T, C) → (B, T, C)."""
+        out: Tensor = self.mlp(x, routing) if isinstance(self.mlp, Experts) else self.mlp(x)
         return out
+
+
+def norm(config: ModelConfig) -> nn.Module:
+    """The norm of a model over its width: (..., C) → (..., C)."""
+    if config.norm == "rmsnorm":
+        return RMSNorm(config.n_embd, config.norm_epsilon)
+    return nn.LayerNorm(config.n_embd, eps=config.norm_epsilon, bias=config.bias)
 
 
 class GPT(nn.Module):
     """The whole model: token ids in, next-token logits out."""
 
+    sinusoids: Tensor | None  # (block_size, C)
+    rotations: Tensor | None  # (2, block_size, 1, D)
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
         self.wte = nn.Embedding(config.vocab_size, config.n_embd)
-        self.wpe = nn.Embedding(config.block_size, config.n_embd)
+        if config.position == "learned":
+            self.wpe = nn.Embedding(config.block_size, config.n_embd)
         self.h = nn.ModuleList(Block(config, layer) for layer in range(config.n_layer))
-        self.ln_f = nn.LayerNorm(config.n_embd, eps=LAYER_NORM_EPSILON)
+        if config.norm_placement == "pre":
+            self.ln_f = norm(config)
+        if not config.tied:
+            self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
+        self.fill_positions()
         self.initialize()
+
+    def fill_positions(self) -> None:
+        """Tables of positions that are not learned: no weights, but computed for the context at hand."""
+        sines = sinusoids(self.config, INITIAL_DEVIATION) if self.config.position == "sinusoidal" else None
+        angles = rotations(self.config) if self.config.position == "rope" else None
+        weight = self.wte.weight
+        self.register_buffer("sinusoids", sines if sines is None else sines.to(weight.dtype), persistent=False)
+        self.register_buffer("rotations", angles if angles is None else angles.to(weight.dtype), persistent=False)
+        self.to(weight.device)
 
     def initialize(self) -> None:
         """GPT-2's initialisation, from torch's default random generator.
@@ -106,32 +188,54 @@ class GPT(nn.Module):
         """
         for name, parameter in self.named_parameters():
             if parameter.dim() < 2:
-                nn.init.constant_(parameter, 1.0 if ".ln_" in f".{name}" and name.endswith("weight") else 0.0)
+                nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)  # the weights are those of norms
                 continue
             residual = name.endswith("c_proj.weight")
             std = INITIAL_DEVIATION / math.sqrt(2 * self.config.n_layer) if residual else INITIAL_DEVIATION
             nn.init.normal_(parameter, 0.0, std)
 
-    def hidden(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
+    def hidden(
+        self, ids: Tensor, cache: KVCache | None = None, routing: Routing | None = None, *, recompute: bool = False
+    ) -> Tensor:
         """Token ids (B, T) → final hidden states (B, T, C).
 
         With a cache the ids continue the sequence that it holds, and are added to it. Cached and new tokens together
-        must fit into the context (`block_size`).
+        must fit into the context (`block_size`). What routers of experts decide is added to `routing`. With `recompute`
+        a block's activations are computed again in the backward pass instead of kept (Chen et al. 2016, "Training Deep
+        Nets with Sublinear Memory Cost").
         """
         T, past = ids.shape[1], cache.length if cache is not None else 0
         assert past + T <= self.config.block_size, "more tokens than the context holds"
-        x = self.wte(ids) + self.wpe.weight[past : past + T]  # (B, T, C)
+        x: Tensor = self.wte(ids)  # (B, T, C)
+        if self.config.position == "learned":
+            x = x + self.wpe.weight[past : past + T]
+        elif self.sinusoids is not None:
+            x = x + self.sinusoids[past : past + T]
+        rotation = self.rotations[:, past : past + T] if self.rotations is not None else None  # (2, T, 1, D)
         x = F.dropout(x, self.config.dropout, self.training)
         for block in self.h:
-            x = block(x, cache)  # (B, T, C)
+            if recompute:
+                x = checkpoint(block, x, rotation, cache, routing, use_reentrant=False)
+            else:
+                x = block(x, rotation, cache, routing)  # (B, T, C)
         if cache is not None:
             cache.advance(T)
-        normed: Tensor = self.ln_f(x)  # (B, T, C)
-        return normed
+        if self.config.norm_placement == "pre":
+            x = self.ln_f(x)  # (B, T, C)
+        return x
+
+    @property
+    def head_weight(self) -> Tensor:
+        """The output head, (V, C): the token embedding's own weights where it is tied."""
+        return self.wte.weight if self.config.tied else self.lm_head.weight
 
     def head(self, hidden: Tensor) -> Tensor:
-        """Hidden states (..., C) → logits (..., V), by the token embedding's own weights."""
-        return F.linear(hidden, self.wte.weight)
+        """Hidden states (..., C) → logits (..., V)."""
+        return softcapped(F.linear(hidden, self.head_weight), self.config.logit_softcap)
+
+    def summed_loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """Sum of the cross-entropy in nats, (), of hidden states (B, T, C) whose next tokens are `targets` (B, T)."""
+        return next_token_loss(hidden.flatten(0, 1), self.head_weight, targets.flatten(), self.config.logit_softcap)
 
     def forward(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
         """Token ids (B, T) → logits (B, T, V)."""
@@ -150,12 +254,13 @@ class _NoInitialisation(TorchFunctionMode):
 def unfilled_gpt(config: ModelConfig) -> GPT:
     """A model with names and shapes but no values and no memory: its parameters are on the meta device.
 
-    Nothing is drawn: on that device torch draws through its compiler, whose import takes two seconds and 80 MB.
+    Nothing is drawn: on that device torch draws through its compiler, whose import takes two seconds and 80 MB. Once
+    its weights are there, `fill_positions` makes it whole.
     """
     with torch.device("meta"), _NoInitialisation():
         return GPT(config)
 
 
 def parameter_count(config: ModelConfig) -> int:
-    """Parameters of a model, the shared embedding counted once; nothing is allocated."""
+    """Parameters of a model, a shared embedding counted once; nothing is allocated."""
     return sum(parameter.numel() for parameter in unfilled_gpt(config).parameters())

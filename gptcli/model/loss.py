@@ -34,22 +34,30 @@ def bits_per_unit(loss: float, tokens: int, units: int) -> float:
     return loss / math.log(2) * tokens / units
 
 
-def next_token_loss(hidden: Tensor, weight: Tensor, targets: Tensor, chunk_logits: int | None = None) -> Tensor:
+def softcapped(logits: Tensor, cap: float) -> Tensor:
+    """cap · tanh(logits / cap), which stays between -cap and cap (Gemma 2, 2024); 0: the logits as they are."""
+    return cap * torch.tanh(logits / cap) if cap else logits
+
+
+def next_token_loss(
+    hidden: Tensor, weight: Tensor, targets: Tensor, softcap: float = 0.0, *, chunk_logits: int | None = None
+) -> Tensor:
     """Sum over tokens of the cross-entropy, in nats: hidden (N, C), head weight (V, C), targets (N) → ().
 
-    Under autocast the products run in its number format, the softmax always in float32 or better.
+    Logits are limited by `softcap`, if it is not 0. Under autocast the products run in its number format, the softmax
+    always in float32 or better.
     """
     limit = chunk_logits or CHUNK_LOGITS[hidden.device.type]
     N, V = hidden.shape[0], weight.shape[0]
     if limit >= N * V:
         logits = F.linear(hidden, weight)  # (N, V)
-        return F.cross_entropy(logits.to(_wide(logits.dtype)), targets, reduction="sum")
+        return F.cross_entropy(softcapped(logits.to(_wide(logits.dtype)), softcap), targets, reduction="sum")
     device_type = hidden.device.type
     if torch.is_autocast_enabled(device_type):
         dtype = torch.get_autocast_dtype(device_type)
         hidden, weight = hidden.to(dtype), weight.to(dtype)
     with torch.autocast(device_type, enabled=False):
-        loss: Tensor = _ChunkedCrossEntropy.apply(hidden, weight, targets, max(1, limit // V))  # type: ignore[no-untyped-call]
+        loss: Tensor = _ChunkedCrossEntropy.apply(hidden, weight, targets, softcap, max(1, limit // V))  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -61,7 +69,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, rows: int) -> Tensor:
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, softcap: float, rows: int) -> Tensor:
         wide = _wide(hidden.dtype)
         need_grad = any(ctx.needs_input_grad[:2])
         d_hidden = torch.empty_like(hidden) if need_grad else None  # (N, C)
@@ -70,13 +78,14 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         for start in range(0, hidden.shape[0], rows):
             chunk = hidden[start : start + rows]  # (n, C), n tokens
             target = targets[start : start + rows, None]  # (n, 1)
-            logits = F.linear(chunk, weight).to(wide)  # (n, V)
+            logits = softcapped(F.linear(chunk, weight).to(wide), softcap)  # (n, V)
+            slope = 1 - (logits / softcap) ** 2 if softcap and need_grad else None  # (n, V), of the cap
             log_sum = logits.logsumexp(dim=1, keepdim=True)  # (n, 1)
             loss += (log_sum - logits.gather(1, target)).sum()
             if d_hidden is not None and d_weight is not None:
                 d_logits = logits.sub_(log_sum).exp_()  # (n, V), the probabilities
                 d_logits.scatter_add_(1, target, torch.full_like(target, -1, dtype=wide))
-                d_logits = d_logits.to(hidden.dtype)
+                d_logits = (d_logits if slope is None else d_logits.mul_(slope)).to(hidden.dtype)
                 d_hidden[start : start + rows] = d_logits @ weight
                 if weight.dtype == wide:
                     d_weight.addmm_(d_logits.T, chunk)
@@ -86,11 +95,11 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return loss
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         d_hidden, d_weight = ctx.saved_tensors
         grad = grads[0]
         # Taken in the wide format first: hidden's gradient is rounded only once.
-        return (d_hidden * grad).to(d_hidden.dtype), d_weight.mul_(grad).to(d_hidden.dtype), None, None
+        return (d_hidden * grad).to(d_hidden.dtype), d_weight.mul_(grad).to(d_hidden.dtype), None, None, None
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gptcli.config import ModelConfig
+from gptcli.model.gpt import GPT
 
 
 def resized(state: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
@@ -20,9 +21,28 @@ def resized(state: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tenso
     vocabulary are the mean of those that are there, so that a new token is at first as likely as an average one and
     takes little from the others (Hewitt 2021, "Initializing New Word Embeddings for Pretrained Language Models").
     """
-    rows: Tensor = state["wte.weight"]  # (V, C)
-    positions = state["wpe.weight"]
-    assert config.block_size <= len(positions), "there are no positions to add"
-    assert config.vocab_size >= len(rows), "no row is taken away"
-    new = rows.mean(0, keepdim=True).expand(config.vocab_size - len(rows), -1)
-    return dict(state) | {"wte.weight": torch.cat([rows, new]), "wpe.weight": positions[: config.block_size]}
+    changed = {
+        name: _grown(state[name], config.vocab_size) for name in ("wte.weight", "lm_head.weight") if name in state
+    }
+    if config.position == "learned":
+        positions = state["wpe.weight"]  # (block_size, C)
+        assert config.block_size <= len(positions), "there are no positions to add"
+        changed["wpe.weight"] = positions[: config.block_size]
+    return dict(state) | changed
+
+
+def with_context(model: GPT, block_size: int) -> GPT:
+    """The model with another context, which it was not trained for; its positions must not be learned ones.
+
+    The weights are the same; only the tables of positions are made again.
+    """
+    assert model.config.position != "learned", "there are no positions to add"
+    model.config = model.config.model_copy(update={"block_size": block_size})
+    model.fill_positions()
+    return model
+
+
+def _grown(rows: Tensor, number: int) -> Tensor:
+    """Rows of the vocabulary (V, C) → (number, C)."""
+    assert number >= len(rows), "no row is taken away"
+    return torch.cat([rows, rows.mean(0, keepdim=True).expand(number - len(rows), -1)])

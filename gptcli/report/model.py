@@ -23,9 +23,12 @@ from gptcli.training.memory import (
 )
 
 FLOPS_FORMULA = "6 N + 12 L C T"
-"""Of a token in training, as PaLM (Chowdhery et al. 2022, appendix B) and nanoGPT count it: N parameters without the
-position embeddings, two operations each forward and four backward; 12 L C T for queries times keys and probabilities
-times values, the causal half not taken off. The forward pass is a third of it."""
+"""Of a token in training, as PaLM (Chowdhery et al. 2022, appendix B) and nanoGPT count it: N parameters without
+embeddings that are only looked up and experts that the token passes by, two operations each forward and four backward;
+12 L C T for queries times keys and probabilities times values, the causal half not taken off, T at most the window of a
+layer that has one. The forward pass is a third of it."""
+
+NONLINEARITIES = {"gelu": "GELU", "relu2": "ReLU²", "swiglu": "SwiGLU"}
 
 
 @dataclass(frozen=True)
@@ -153,31 +156,53 @@ def parameters(config: ModelConfig) -> Parameters:
 
 def activations(config: ModelConfig, batch_size: int, length: int) -> tuple[Stage, ...]:
     """The shapes of what flows through the model, in its order."""
-    C, H, L = config.n_embd, config.n_head, config.n_layer
-    stream = (batch_size, length, C)
-    heads = (batch_size, H, length, C // H)
-    scores = (batch_size, H, length, length)
+    C, H, L, W = config.n_embd, config.n_head, config.n_layer, config.mlp_inner
+    D, G = config.head_width, config.kv_heads
+    B, T = batch_size, length
+    stream, experts = (B, T, C), config.n_expert_active if config.n_expert else 1
+    inside = (B, T, 2 * W if config.mlp == "swiglu" else W)
+    mlp = "h.*.mlp.experts.*." if config.n_expert else "h.*.mlp."
+    position = {
+        "learned": [Stage("wpe", (T, C), 1, "position embeddings, added")],
+        "sinusoidal": [Stage("sinusoids", (T, C), 1, "positions as sines and cosines, added")],
+        "rope": [],
+    }
+    turned = "queries by head" + (", turned by their position" if config.position == "rope" else "")
+    router = [Stage("h.*.mlp.router", (B, T, config.n_expert), L, "a probability for each expert")]
+    before, after = ("norm before", "the sum") if config.norm_placement == "pre" else ("norm after", "the normed sum")
     return (
-        Stage("ids", (batch_size, length), 1, "token ids"),
+        Stage("ids", (B, T), 1, "token ids"),
         Stage("wte", stream, 1, "token embeddings"),
-        Stage("wpe", (length, C), 1, "position embeddings, added"),
-        Stage("h.*.ln_1", stream, L, "norm before attention"),
-        Stage("h.*.attn.c_attn", (batch_size, length, 3 * C), L, "queries, keys and values"),
-        Stage("h.*.attn q, k, v", heads, L, "the same by head"),
-        Stage("h.*.attn weights", scores, L, "who sees whom"),
-        Stage("h.*.attn heads", heads, L, "weighted values by head"),
+        *position[config.position],
+        Stage("h.*.ln_1", stream, L, f"{before} attention"),
+        Stage("h.*.attn.c_attn", (B, T, (H + 2 * G) * D), L, "queries, keys and values"),
+        Stage("h.*.attn q", (B, H, T, D), L, turned),
+        Stage("h.*.attn k, v", (B, G, T, D), L, "keys and values by head"),
+        Stage("h.*.attn weights", (B, H, T, T), L, "who sees whom"),
+        Stage("h.*.attn heads", (B, H, T, D), L, "weighted values by head"),
         Stage("h.*.attn.c_proj", stream, L, "attention's output"),
-        Stage("h.*.ln_2", stream, L, "norm before the MLP"),
-        Stage("h.*.mlp.c_fc", (batch_size, length, 4 * C), L, "inside the MLP, around GELU"),
-        Stage("h.*.mlp.c_proj", stream, L, "the MLP's output"),
-        Stage("h.*", stream, L, "the sum: output of the block"),
-        Stage("ln_f", stream, 1, "final norm"),
-        Stage("logits", (batch_size, length, config.vocab_size), 1, "a score for each id"),
+        Stage("h.*.ln_2", stream, L, f"{before} the MLP"),
+        *(router if config.n_expert else []),
+        Stage(f"{mlp}c_fc", inside, L * experts, f"inside the MLP, around {NONLINEARITIES[config.mlp]}"),
+        Stage(f"{mlp}c_proj", stream, L * experts, "the MLP's output"),
+        Stage("h.*", stream, L, f"{after}: output of the block"),
+        *([Stage("ln_f", stream, 1, "final norm")] if config.norm_placement == "pre" else []),
+        Stage("logits", (B, T, config.vocab_size), 1, "a score for each id"),
     )
 
 
 def flops(config: ModelConfig, length: int) -> Flops:
     """Operations per token; see `FLOPS_FORMULA`."""
-    counted = parameters(config).total - config.block_size * config.n_embd
-    training = 6 * counted + 12 * config.n_layer * config.n_embd * length
+    seen = sum(min(length, config.window_of(layer) or length) for layer in range(config.n_layer))
+    training = 6 * matrix_parameters(config) + 12 * config.n_embd * seen
     return Flops(length, training // 3, training)
+
+
+def matrix_parameters(config: ModelConfig) -> int:
+    """The parameters that take part in a token's arithmetic: no embedding that is only looked up, no idle expert."""
+    counted = 0.0
+    for name, parameter in unfilled_gpt(config).named_parameters():
+        active = config.n_expert_active / config.n_expert if ".experts." in name else 1.0
+        looked_up = name == "wpe.weight" or (name == "wte.weight" and not config.tied)
+        counted += 0 if looked_up else active * parameter.numel()
+    return round(counted)

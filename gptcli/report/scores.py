@@ -22,7 +22,7 @@ import torch
 from gptcli.checkpoints.model_folder import ModelFolder
 from gptcli.errors import CorpusError, UsageError
 from gptcli.model.gpt import GPT
-from gptcli.model.loss import bits_per_unit, next_token_loss, perplexity
+from gptcli.model.loss import bits_per_unit, perplexity
 from gptcli.text.corpus import TextFile, find_texts, read_text
 from gptcli.text.survey import survey
 from gptcli.text.tokenizer import Tokenizer
@@ -193,4 +193,4 @@ def _nats(model: GPT, ids: np.ndarray, windows: list[Window]) -> float:
     if skipped >= batch.shape[1]:
         return 0.0
     hidden = model.hidden(batch[:, :-1])[:, skipped - 1 :]  # (B, scored, C)
-    return next_token_loss(hidden.flatten(0, 1), model.wte.weight, batch[:, skipped:].flatten()).item()
+    return model.summed_loss(hidden, batch[:, skipped:]).item()

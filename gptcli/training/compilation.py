@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,7 +11,6 @@ from torch import Tensor
 from gptcli.config import Compile
 from gptcli.errors import DeviceError
 from gptcli.model.gpt import GPT
-from gptcli.model.loss import next_token_loss
 from gptcli.model.precision import autocast
 from gptcli.training.gradients import Hidden
 
@@ -18,17 +18,22 @@ FEWEST_STEPS = 300
 """Compilation takes a minute or so on a GPU; a shorter run does not earn it back."""
 
 
-def compile_hidden(model: GPT, ids: Tensor, *, mode: Compile, max_steps: int, dtype: torch.dtype) -> tuple[Hidden, str]:
+def compile_hidden(
+    model: GPT, ids: Tensor, *, mode: Compile, max_steps: int, dtype: torch.dtype, recompute: bool = False
+) -> tuple[Hidden, str]:
     """`model.hidden`, compiled or as it is, and a sentence about the choice ("" when compiled as asked).
+
+    With `recompute` it keeps no activations of blocks.
 
     The choice depends on the whole run, not on what is left of it, so that a resumed run goes on with the same kernels.
     `ids` (B, T) is an example of the input, on which the compiled model proves itself, backward pass included; no
     gradient and no random state is left behind. Raises DeviceError if `mode` is "on" and compiling fails.
     """
+    hidden: Hidden = partial(model.hidden, recompute=True) if recompute else model.hidden
     reason = _reason_against(model.wte.weight.device, max_steps)
     if mode == "off" or (mode == "auto" and reason):
-        return model.hidden, f"Not compiled: {reason}." if mode == "auto" else ""
-    compiled: Hidden = torch.compile(model.hidden, dynamic=False)
+        return hidden, f"Not compiled: {reason}." if mode == "auto" else ""
+    compiled: Hidden = torch.compile(hidden, dynamic=False)
     try:
         _try(model, compiled, ids, dtype)
     except torch.OutOfMemoryError:
@@ -37,7 +42,7 @@ def compile_hidden(model: GPT, ids: Tensor, *, mode: Compile, max_steps: int, dt
         problem = next(iter(str(error).strip().splitlines()), type(error).__name__)
         if mode == "on":
             raise DeviceError(f"torch.compile failed: {problem}.", "Use --compile off.") from error
-        return model.hidden, f"Not compiled, because torch.compile failed: {problem}."
+        return hidden, f"Not compiled, because torch.compile failed: {problem}."
     return compiled, "Compiled with torch.compile." if mode == "auto" else ""
 
 
@@ -59,7 +64,7 @@ def _try(model: GPT, hidden: Hidden, ids: Tensor, dtype: torch.dtype) -> None:
     try:
         with torch.random.fork_rng(devices=forked):
             with autocast(device, dtype):
-                loss = next_token_loss(hidden(ids).flatten(0, 1), model.wte.weight, ids.flatten())
+                loss = model.summed_loss(hidden(ids), ids)
             loss.backward()  # type: ignore[no-untyped-call]
     finally:
         model.zero_grad()  # a backward pass that failed half-way has left some

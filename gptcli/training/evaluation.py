@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from gptcli.model.gpt import GPT
-from gptcli.model.loss import next_token_loss
 from gptcli.model.precision import autocast
 from gptcli.text.dataset import Split
 
@@ -69,4 +68,4 @@ def _loss_sum(model: GPT, hidden: Callable[[Tensor], Tensor], windows: np.ndarra
     ids = torch.from_numpy(windows).to(device)
     with autocast(device, dtype):
         states = hidden(ids[:, :-1])  # (B, T, C)
-        return next_token_loss(states.flatten(0, 1), model.wte.weight, ids[:, 1:].flatten())
+        return model.summed_loss(states, ids[:, 1:])

@@ -24,6 +24,9 @@ class StepMetrics:
     """Updates that were skipped so far, after a float16 overflow or as spikes."""
     spikes: int = 0
     """Those of them whose loss or gradient norm stood out."""
+    experts: tuple[float, float] | None = None
+    """Of a model with experts: the balance loss (1: tokens are spread evenly), and the largest share of choices that
+    one expert got."""
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from gptcli.model.experts import Routing, Spread
 from gptcli.model.gpt import GPT
-from gptcli.model.loss import next_token_loss
 from gptcli.model.precision import autocast
 
-Hidden = Callable[[Tensor], Tensor]
+Hidden = Callable[..., Tensor]
 """`GPT.hidden`, or the same compiled: ids (B, T) → states (B, T, C)."""
 
 
@@ -25,17 +25,23 @@ def accumulate_gradients(
     micro_batch_size: int,
     dtype: torch.dtype,
     backward: Callable[[Tensor], None],
+    expert_balance: float = 0.0,
+    spread: Spread | None = None,
 ) -> Tensor:
     """Mean next-token loss () of ids (B, T + 1), its gradient added up over micro-batches of b sequences.
 
-    Each micro-batch counts by its share of the tokens, so that any split of the batch has the same gradient.
+    Each micro-batch counts by its share of the tokens, so that any split of the batch has the same gradient. Of a model
+    with experts the balance loss counts too, times `expert_balance`; `spread` takes its figures.
     """
     loss = torch.zeros((), device=ids.device, dtype=torch.float64 if dtype is torch.float64 else torch.float32)
-    total = ids[:, 1:].numel()
+    total, experts = ids[:, 1:].numel(), model.config.n_expert > 0
     for micro in torch.split(ids, micro_batch_size):  # (b, T + 1)
+        routing, share = Routing() if experts else None, len(micro) / len(ids)
         with autocast(ids.device, dtype):
-            states = hidden(micro[:, :-1])  # (b, T, C)
-            part = next_token_loss(states.flatten(0, 1), model.wte.weight, micro[:, 1:].flatten()) / total
-        backward(part)
+            states = hidden(micro[:, :-1], None, routing) if routing else hidden(micro[:, :-1])  # (b, T, C)
+            part = model.summed_loss(states, micro[:, 1:]) / total
+        backward(part + expert_balance * share * routing.balance_loss() if routing else part)
+        if routing and spread:
+            spread.add(routing, share)
         loss += part.detach()
     return loss

@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass
 import torch
 
 from gptcli.config import ModelConfig
-from gptcli.model.gpt import parameter_count
+from gptcli.model.cache import cache_bytes
+from gptcli.model.gpt import parameter_count, unfilled_gpt
 from gptcli.model.loss import CHUNK_LOGITS
 from gptcli.training.machine import resident_memory
 
@@ -96,14 +97,22 @@ class SamplingMemory:
 
 
 def training_memory(
-    config: ModelConfig, micro_batch_size: int, dtype: torch.dtype, device_type: str, process: int | None = None
+    config: ModelConfig,
+    micro_batch_size: int,
+    dtype: torch.dtype,
+    device_type: str,
+    process: int | None = None,
+    *,
+    recompute: bool = False,
 ) -> TrainingMemory:
     """Peak memory of training with `micro_batch_size` full windows at once, products in `dtype`, AdamW.
+
+    With `recompute` a block keeps only its input for the backward pass.
 
     `process` is the resident memory to start from; None measures this process, so call it before the model is built.
     """
     parameters = FLOAT32 * parameter_count(config)
-    activations = _activations(config, micro_batch_size, dtype.itemsize, device_type)
+    activations = _activations(config, micro_batch_size, dtype.itemsize, device_type, recompute)
     loss = _loss(config, micro_batch_size * config.block_size, dtype.itemsize, device_type)
     return TrainingMemory(
         parameters=parameters,
@@ -128,7 +137,7 @@ def sampling_memory(
     return SamplingMemory(
         parameters=item * parameters,
         loading=FLOAT32 * parameters if device_type == "cpu" else 0,
-        cache=batch_size * config.block_size * cache_bytes_per_token(config, dtype),
+        cache=batch_size * cache_bytes(config, item),
         activations=10 * row,  # residual stream, its norm, the MLP before and after GELU
         logits=4 * FLOAT32 * batch_size * config.vocab_size,  # logits, and sorted, cumulated and kept ones
         process=_process(device_type, process, trains=False),
@@ -137,43 +146,72 @@ def sampling_memory(
 
 
 def largest_micro_batch(
-    config: ModelConfig, batch_size: int, free_bytes: int, dtype: torch.dtype, device_type: str
+    config: ModelConfig,
+    batch_size: int,
+    free_bytes: int,
+    dtype: torch.dtype,
+    device_type: str,
+    *,
+    recompute: bool = False,
 ) -> int | None:
     """The largest divisor of `batch_size` that trains within `free_bytes` more memory; None if even 1 does not.
 
     On a CPU more at once than keeps an activation below `HEAP_BLOCK` gains nothing, and is not taken.
     """
     usable = free_bytes * (CUDA_RESERVE if device_type == "cuda" else 1.0)
-    most = (
-        max(1, HEAP_BLOCK // (4 * FLOAT32 * config.n_embd * config.block_size)) if device_type == "cpu" else batch_size
-    )
+    most = max(1, HEAP_BLOCK // (FLOAT32 * _inside(config) * config.block_size)) if device_type == "cpu" else batch_size
     for size in range(min(batch_size, most), 0, -1):
-        if batch_size % size == 0 and training_memory(config, size, dtype, device_type, 0).needed <= usable:
+        if (
+            batch_size % size == 0
+            and training_memory(config, size, dtype, device_type, 0, recompute=recompute).needed <= usable
+        ):
             return size
     return None
 
 
 def cache_bytes_per_token(config: ModelConfig, dtype: torch.dtype) -> int:
-    """Bytes of the key-value cache for one token of one sequence: a key and a value of width C in each layer."""
-    return 2 * config.n_layer * config.n_embd * dtype.itemsize
+    """Bytes of the key-value cache for one token of one sequence: a key and a value for each of its heads and layers.
+
+    Layers with a sliding window take no more once that is full.
+    """
+    return 2 * config.n_layer * config.kv_heads * config.head_width * dtype.itemsize
 
 
-def _activations(config: ModelConfig, sequences: int, item: int, device_type: str) -> int:
+def _activations(config: ModelConfig, sequences: int, item: int, device_type: str, recompute: bool) -> int:
     """Bytes that the forward pass up to the final norm keeps for the backward pass; `item` is the products' size."""
     row = sequences * config.block_size * config.n_embd
     scores = sequences * config.n_head * config.block_size**2  # (B, H, T, T)
     mask = 1 if device_type == "cuda" else item  # bytes per dropout decision; elsewhere kept in the output's format
     dropout = config.dropout > 0
-    # Two inputs of norms in float32; their outputs and attention's, for the weight gradients; the MLP's 4C before and
-    # after GELU; two dropout masks.
-    block = row * (2 * FLOAT32 + 3 * item + 8 * item + 2 * mask * dropout)
+    # Two inputs of norms in float32; their outputs and attention's, for the weight gradients; two dropout masks.
+    block = row * (2 * FLOAT32 + 3 * item + 2 * mask * dropout) + _mlp(config, sequences, item)
+    if config.norm == "rmsnorm":
+        block += 2 * row * FLOAT32  # the normed inputs before they meet the weights
+    heads = row + 2 * row * config.kv_heads // config.n_head  # queries, keys and values
     if device_type == "mps" or (device_type == "cpu" and dropout):
         # No fused kernel: queries, keys, values, the probabilities, with dropout also its mask and product; in float32.
-        block += 3 * row * FLOAT32 + (3 if dropout else 1) * scores * FLOAT32
+        block += heads * FLOAT32 + (3 if dropout else 1) * scores * FLOAT32
     else:
-        block += 3 * row * item
+        block += heads * item
+    if config.qk_norm:
+        block += 2 * heads * item
     edges = row * (FLOAT32 + item + FLOAT32 * dropout)  # final norm's input and output, dropout mask of the embeddings
-    return config.n_layer * block + edges + 4 * row * item  # the last term: the gradient of the MLP's inside
+    inside = sequences * config.block_size * _inside(config) * item  # the gradient of the MLP's inside
+    return (config.n_layer * row * FLOAT32 + block if recompute else config.n_layer * block) + edges + inside
+
+
+def _mlp(config: ModelConfig, sequences: int, item: int) -> int:
+    """Bytes that a block's MLP keeps, experts with their copies of the tokens that chose them."""
+    # Before and after the nonlinearity; SwiGLU: gate and value, the gate's SiLU, their product.
+    numbers = (4 if config.mlp == "swiglu" else 2) * config.mlp_inner
+    if config.n_expert:
+        numbers = config.n_expert_active * (numbers + 3 * config.n_embd)
+    return sequences * config.block_size * numbers * item
+
+
+def _inside(config: ModelConfig) -> int:
+    """Width of the largest activation of a token: the inside of the MLP."""
+    return config.mlp_inner * (2 if config.mlp == "swiglu" else 1)
 
 
 def _loss(config: ModelConfig, tokens: int, item: int, device_type: str) -> int:
@@ -191,7 +229,8 @@ def _loss(config: ModelConfig, tokens: int, item: int, device_type: str) -> int:
 def _casts(config: ModelConfig, item: int) -> int:
     if item == FLOAT32:
         return 0
-    return item * (config.n_layer * 12 * config.n_embd**2 + config.vocab_size * config.n_embd)
+    parameters = unfilled_gpt(config).named_parameters()
+    return item * sum(p.numel() for name, p in parameters if p.dim() == 2 and name != "wpe.weight")
 
 
 def _process(device_type: str, process: int | None, *, trains: bool) -> int:

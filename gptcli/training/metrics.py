@@ -20,12 +20,14 @@ from gptcli.training.events import EvalMetrics, Event, SampleDrawn, StepMetrics
 def scalars(event: Event) -> dict[str, float]:
     """The named figures of an event; empty if it has none."""
     if isinstance(event, StepMetrics):
+        experts = zip(("train/expert_balance", "train/expert_load"), event.experts or (), strict=False)
         return {
             "train/loss": event.loss,
             "train/lr": event.lr,
             "train/grad_norm": event.grad_norm,
             "train/skipped": event.skipped,
             "perf/tok_per_sec": event.tokens_per_second,
+            **dict(experts),
         }
     if isinstance(event, EvalMetrics):
         return {"val/loss": event.loss, "val/ppl": perplexity(event.loss), "val/bpb": event.bits_per_byte}

@@ -52,7 +52,14 @@ def measure_pace(config: RunConfig, dataset: Dataset, device: torch.device) -> t
         optimizer = Optimizer(model, config.optim, dtype)
         start = time.perf_counter()
         example = batches.batch(0).to(device)[: train.micro_batch_size, :-1]
-        hidden, _ = compile_hidden(model, example, mode=train.compile, max_steps=LONG_RUN, dtype=dtype)
+        hidden, _ = compile_hidden(
+            model,
+            example,
+            mode=train.compile,
+            max_steps=LONG_RUN,
+            dtype=dtype,
+            recompute=train.activation_checkpointing,
+        )
         to_compile = time.perf_counter() - start
         times = []
         for step in range(WARM_UP_STEPS + MEASURED_STEPS):

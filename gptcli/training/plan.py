@@ -154,7 +154,8 @@ def planned_memory(config: RunConfig, device: torch.device) -> int:
     assert config.train.micro_batch_size
     assert config.train.dtype
     dtype = getattr(torch, config.train.dtype)
-    return training_memory(config.model, config.train.micro_batch_size, dtype, device.type).total
+    size, recompute = config.train.micro_batch_size, config.train.activation_checkpointing
+    return training_memory(config.model, size, dtype, device.type, recompute=recompute).total
 
 
 def default_preset(device: torch.device) -> str:
@@ -255,12 +256,13 @@ def _micro_batch_size(config: RunConfig, device: torch.device) -> int:
     """The sequences that go through the model at once: as stated, or as many as fit into free memory."""
     train, dtype = config.train, getattr(torch, config.train.dtype or "")
     free = free_memory(device)
-    fitting = largest_micro_batch(config.model, train.batch_size, free, dtype, device.type)
+    recompute = train.activation_checkpointing
+    fitting = largest_micro_batch(config.model, train.batch_size, free, dtype, device.type, recompute=recompute)
     stated = train.micro_batch_size
     if stated is None and fitting is not None:
         return fitting
     size = min(stated or 1, train.batch_size)
-    needed = training_memory(config.model, size, dtype, device.type).needed
+    needed = training_memory(config.model, size, dtype, device.type, recompute=recompute).needed
     if device.type == "cpu" and needed > free:
         hint = f"Use --micro-batch-size {fitting}: it gives the same result." if fitting else "Use a smaller model."
         raise OutOfMemoryError(f"Training needs about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free.", hint)

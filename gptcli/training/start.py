@@ -20,7 +20,7 @@ from gptcli.config import ModelConfig, RunConfig, flatten
 from gptcli.errors import ModelFolderError, UsageError
 from gptcli.interop.hub import is_address, local_model
 from gptcli.interop.huggingface import tensors_from_hf, tensors_to_hf
-from gptcli.model.gpt import GPT, unfilled_gpt
+from gptcli.model.gpt import GPT
 from gptcli.model.resize import resized
 from gptcli.presets import FINE_TUNING_EVALUATIONS, Values, preset
 from gptcli.text.dataset import Dataset
@@ -105,7 +105,7 @@ def require_its_tokenizer(start: Start, dataset: Dataset) -> None:
 
 def starting_weights(start: Start, config: RunConfig) -> dict[str, Tensor]:
     """The weights of a start in float32, in the context and vocabulary of `config`, under Hugging Face's names."""
-    return tensors_to_hf(resized(_weights(start), config.model))
+    return tensors_to_hf(resized(_weights(start), config.model), config.model)
 
 
 def checked_sha256(start: Start, config: RunConfig) -> str:
@@ -113,7 +113,7 @@ def checked_sha256(start: Start, config: RunConfig) -> str:
 
     Raises ModelFolderError where they cannot be used, or are not those that the config names.
     """
-    found = digest(tensors_to_hf(_weights(start)))
+    found = digest(tensors_to_hf(_weights(start), start.model))
     if config.train.init_sha256 not in (None, found):
         message = f"The weights of '{start.name}' are not those that train.init_sha256 names."
         raise ModelFolderError(message, "Find those, or take train.init_sha256 out of the configuration.")
@@ -126,7 +126,7 @@ def starting_state(run: Path, model: GPT) -> dict[str, Tensor]:
     if metadata.get("step") != "0":
         message = f"'{run}' has no checkpoint, and no longer the weights that it started from."
         raise ModelFolderError(message, "Start another run with --resume never.")
-    return tensors_from_hf(tensors, model.state_dict(), f"'{run / names.MODEL}'")
+    return tensors_from_hf(tensors, model.config, f"'{run / names.MODEL}'")
 
 
 def starting_notes(start: Start, config: RunConfig) -> list[str]:
@@ -142,7 +142,7 @@ def starting_notes(start: Start, config: RunConfig) -> list[str]:
 
 def _weights(start: Start) -> dict[str, Tensor]:
     tensors, _, where = read_weights(start.folder, start.model)
-    state = tensors_from_hf(tensors, unfilled_gpt(start.model).state_dict(), f"'{where}'")
+    state = tensors_from_hf(tensors, start.model, f"'{where}'")
     return {name: tensor.float().contiguous() for name, tensor in state.items()}
 
 

@@ -13,6 +13,7 @@ from gptcli.checkpoints.checkpoint import Checkpoint, Progress
 from gptcli.checkpoints.run_folder import StoredRun
 from gptcli.errors import ModelFolderError, NonFiniteError, OutOfMemoryError
 from gptcli.interop.huggingface import tensors_from_hf, tensors_to_hf
+from gptcli.model.experts import Spread
 from gptcli.model.gpt import GPT
 from gptcli.model.loss import bits_per_unit
 from gptcli.text.dataset import Dataset
@@ -139,9 +140,17 @@ class Trainer:
     def training_step(self) -> None:
         """One update of the weights. Does not wait for the device."""
         ids = self.next_batch()  # (B, T + 1)
+        self.spread = spread = Spread() if self.run.config.model.n_expert else None
         try:
             self.loss = accumulate_gradients(
-                self.model, self.hidden, ids, self.micro_batch_size, self.dtype, self.optimizer.backward
+                self.model,
+                self.hidden,
+                ids,
+                self.micro_batch_size,
+                self.dtype,
+                self.optimizer.backward,
+                self.run.config.optim.expert_balance,
+                spread,
             )
         except torch.OutOfMemoryError as error:
             traceback.clear_frames(error.__traceback__)  # they hold what the pass had kept so far
@@ -171,7 +180,8 @@ class Trainer:
         rate = (tokens - self._mark_tokens) / max(now - self._mark_time, 1e-9)
         self._mark()
         skipped = int(overflows + spikes)
-        return StepMetrics(self.progress.step, loss, self.lr, norm, rate, self.seconds, skipped, int(spikes))
+        experts = (self.spread.balance_loss.item(), self.spread.largest_load().item()) if self.spread else None
+        return StepMetrics(self.progress.step, loss, self.lr, norm, rate, self.seconds, skipped, int(spikes), experts)
 
     def evaluate(self) -> Iterator[EvalMetrics | SaveFailed]:
         """Score the validation text; the best weights so far go into the run folder."""
@@ -197,7 +207,7 @@ class Trainer:
         if best:
             progress.best_val_loss, progress.best_step = loss, progress.step
             yield from self.saving.best_weights(
-                tensors_to_hf(self.model.state_dict()), step=progress.step, val_loss=loss
+                tensors_to_hf(self.model.state_dict(), self.run.config.model), step=progress.step, val_loss=loss
             )
         assert progress.best_val_loss is not None
         assert progress.best_step is not None
@@ -228,7 +238,7 @@ class Trainer:
         self.progress.metrics_bytes = self.log_bytes()
         return Checkpoint(
             progress=self.progress,
-            model=tensors_to_hf(self.model.state_dict()),
+            model=tensors_to_hf(self.model.state_dict(), self.run.config.model),
             optimizer=self.optimizer.tensors(),
             random=random_states(self.device),
             scaler=self.optimizer.scaler_state(),
@@ -241,7 +251,7 @@ class Trainer:
         Raises ModelFolderError where it is not one of this run.
         """
         torch.set_num_threads(checkpoint.threads)
-        state = tensors_from_hf(checkpoint.model, self.model.state_dict(), "The checkpoint")
+        state = tensors_from_hf(checkpoint.model, self.run.config.model, "The checkpoint")
         self.model.load_state_dict(state)
         try:
             self.optimizer.load_tensors(checkpoint.optimizer)
@@ -267,6 +277,7 @@ class Trainer:
                 mode=self.config.compile,
                 max_steps=self.max_steps,
                 dtype=self.dtype,
+                recompute=self.config.activation_checkpointing,
             )
         except torch.OutOfMemoryError as error:
             traceback.clear_frames(error.__traceback__)
@@ -303,4 +314,4 @@ class Trainer:
         return f"{kept}Try a lower --lr, such as {self.run.config.optim.lr / 2:g}, with --resume never."
 
     def _no_room(self, ids: Tensor) -> OutOfMemoryError:
-        return no_room_for_gradients(self.model, self.optimizer, ids, self.micro_batch_size, self.dtype)
+        return no_room_for_gradients(self.model, self.hidden, self.optimizer, ids, self.micro_batch_size, self.dtype)

@@ -37,7 +37,7 @@ def config(dataset: Dataset, tmp_path: Path) -> RunConfig:
 
 
 def weights(config: RunConfig) -> dict[str, torch.Tensor]:
-    return tensors_to_hf(GPT(config.model).state_dict())
+    return tensors_to_hf(GPT(config.model).state_dict(), config.model)
 
 
 def test_a_new_run(dataset: Dataset, config: RunConfig, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
     (path / names.CONFIG).write_bytes(to_json(config_to_hf(config, bos_token_id=0, eos_token_id=None)))
     (path / names.TOKENIZER).write_text(tokenizer.to_json(), encoding="utf-8")
     for place, seed, known in ((path, 1, {"step": "5", "val_loss": "2.5"}), (checkpoint, 2, {"step": "7"})):
-        weights = tensors_to_hf(random_model(config, seed=seed).float().state_dict())
+        weights = tensors_to_hf(random_model(config, seed=seed).float().state_dict(), config)
         (place / names.MODEL).write_bytes(b"".join(tensor_file(weights, known)))
     return path
 

@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     start = tokenizer.encode("\n")[0]
     (path / names.CONFIG).write_bytes(to_json(config_to_hf(model.config, bos_token_id=start, eos_token_id=None)))
     (path / names.TOKENIZER).write_text(tokenizer.to_json(), encoding="utf-8")
-    (path / names.MODEL).write_bytes(b"".join(tensor_file(tensors_to_hf(model.state_dict()), {})))
+    (path / names.MODEL).write_bytes(b"".join(tensor_file(tensors_to_hf(model.state_dict(), model.config), {})))
     return path
 
 

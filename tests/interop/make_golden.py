@@ -20,7 +20,7 @@ GOLDEN = Path(__file__).with_name("golden_logits.json")
 def main() -> None:
     config = transformers.GPT2Config(**config_to_hf(CONFIG, bos_token_id=0, eos_token_id=None))
     model = transformers.GPT2LMHeadModel(config).double().eval()
-    model.load_state_dict(tensors_to_hf(formula_model().state_dict()), strict=False)
+    model.load_state_dict(tensors_to_hf(formula_model().state_dict(), formula_model().config), strict=False)
     model.tie_weights()
     with torch.no_grad():
         logits = model(torch.tensor(IDS)).logits[:, -1]  # (2, 23)

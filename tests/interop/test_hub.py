@@ -36,7 +36,7 @@ def published(folder: Path) -> Path:
     (folder / names.CONFIG).write_text(json.dumps(config_to_hf(config, bos_token_id=0, eos_token_id=None)))
     (folder / names.GENERATION_CONFIG).write_text("{}")
     (folder / names.TOKENIZER).write_text(tokenizer.to_json())
-    weights = tensors_to_hf(random_model(config, torch.float32).state_dict())
+    weights = tensors_to_hf(random_model(config, torch.float32).state_dict(), config)
     (folder / names.MODEL).write_bytes(b"".join(map(bytes, tensor_file(weights, {}))))
     (folder / names.README).write_text("# A model")
     (folder / "onnx").mkdir()

@@ -32,7 +32,7 @@ def to_transformers(model: GPT) -> Any:
     """transformers' model with our weights; nothing but the tied head may be missing, and nothing unexpected."""
     config = transformers.GPT2Config(**config_to_hf(model.config, bos_token_id=0, eos_token_id=None))
     theirs = transformers.GPT2LMHeadModel(config).to(model.wte.weight.dtype).eval()
-    report = theirs.load_state_dict(tensors_to_hf(model.state_dict()), strict=False)
+    report = theirs.load_state_dict(tensors_to_hf(model.state_dict(), model.config), strict=False)
     assert (report.missing_keys, report.unexpected_keys) == (["lm_head.weight"], [])
     theirs.tie_weights()
     return theirs
@@ -40,7 +40,7 @@ def to_transformers(model: GPT) -> Any:
 
 def from_transformers(theirs: Any) -> GPT:
     model = GPT(config_from_hf(theirs.config.to_dict(), "their config")).to(theirs.dtype)
-    model.load_state_dict(tensors_from_hf(theirs.state_dict(), model.state_dict(), "their weights"))
+    model.load_state_dict(tensors_from_hf(theirs.state_dict(), model.config, "their weights"))
     return model.eval().requires_grad_(False)
 
 
@@ -150,14 +150,13 @@ def test_what_is_not_gpt2_is_refused_by_name(changes: dict[str, Any]) -> None:
 
 
 def problems(tensors: dict[str, Tensor]) -> str:
-    expected = GPT(CONFIG).state_dict()
     with pytest.raises(ModelFolderError) as caught:
-        tensors_from_hf(tensors, expected, "model.safetensors")
+        tensors_from_hf(tensors, CONFIG, "model.safetensors")
     return caught.value.message
 
 
 def test_every_problem_of_the_weights_is_named() -> None:
-    tensors = tensors_to_hf(GPT(CONFIG).state_dict())
+    tensors = tensors_to_hf(GPT(CONFIG).state_dict(), CONFIG)
     del tensors["transformer.ln_f.bias"]
     tensors["transformer.extra"] = torch.zeros(1)
     tensors["transformer.wpe.weight"] = torch.zeros(3, 32)
@@ -167,14 +166,16 @@ def test_every_problem_of_the_weights_is_named() -> None:
 
 
 def test_an_untied_head_is_refused() -> None:
-    tensors = tensors_to_hf(GPT(CONFIG).state_dict())
+    tensors = tensors_to_hf(GPT(CONFIG).state_dict(), CONFIG)
     assert "differs from the token embedding" in problems(tensors | {"lm_head.weight": torch.zeros(41, 32)})
 
 
 @pytest.mark.parametrize("extra", [(), ("lm_head.weight",), ("h.0.attn.bias", "h.2.attn.masked_bias")])
 def test_old_files_load(extra: Sequence[str]) -> None:
     model = GPT(CONFIG)
-    tensors = {name.removeprefix("transformer."): one for name, one in tensors_to_hf(model.state_dict()).items()}
+    tensors = {
+        name.removeprefix("transformer."): one for name, one in tensors_to_hf(model.state_dict(), model.config).items()
+    }
     tensors |= {name: model.wte.weight if name == "lm_head.weight" else torch.zeros(1) for name in extra}
-    state = tensors_from_hf(tensors, model.state_dict(), "old")
+    state = tensors_from_hf(tensors, model.config, "old")
     assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())

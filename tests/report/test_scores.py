@@ -39,7 +39,7 @@ def transformers_loss(folder: ModelFolder, ids: list[int], stride: int) -> float
     transformers = pytest.importorskip("transformers")
     settings = config_to_hf(folder.model.config, bos_token_id=0, eos_token_id=None)
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**settings)).double().eval()
-    state = tensors_to_hf(folder.model.state_dict())
+    state = tensors_to_hf(folder.model.state_dict(), folder.model.config)
     missing, unexpected = model.load_state_dict(state | {"lm_head.weight": folder.model.wte.weight}, strict=False)
     assert not missing
     assert not unexpected

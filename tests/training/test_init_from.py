@@ -263,7 +263,8 @@ def split(folder: Path) -> None:
 def test_shards_have_the_digest_of_the_whole(trained: Path, folder: Path) -> None:
     fine_tune(changed(trained, folder / "shards", split))
     stored = read_run(Path("runs/book")).config.train.init_sha256
-    assert stored == digest(tensors_to_hf(open_model(trained).model.state_dict()))
+    model = open_model(trained).model
+    assert stored == digest(tensors_to_hf(model.state_dict(), model.config))
 
 
 def begin(dataset: Dataset, start: Path, path: Path, stop_after: int | None = None) -> list[Event]:

@@ -1,0 +1,151 @@
+"""Weights of 8 bits, for sampling on a CPU, where reading the weights takes most of the time.
+
+The weights of an output are whole numbers from -127 to 127 times one scale. Every row that comes in is rounded to 256
+steps from its smallest number to its largest, by itself, so that the products are of whole numbers and exact
+("dynamic quantisation"; Dettmers et al. 2022, "LLM.int8()", section 2). What is not a product stays float32: norms,
+attention, and the embedding that looks tokens up.
+
+Letters: N rows, I inputs, O outputs, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gptcli.errors import DeviceError
+from gptcli.model.experts import Experts
+from gptcli.model.gpt import GPT
+from gptcli.model.loss import softcapped
+
+ENGINE = "fbgemm"
+"""The part of torch that multiplies a row with packed 8-bit weights; it is there on x86."""
+LOSS_ROWS = 512
+"""Rows whose logits are in memory at once when a loss is computed."""
+
+
+class Int8Linear(nn.Module):
+    """`nn.Linear` with 8-bit weights: (..., I) → (..., O).
+
+    One row goes through torch's packed kernel, which is limited by memory; several go through one product of whole
+    numbers. Both do the same arithmetic, so that a row's result does not depend on the rows beside it.
+    """
+
+    scale: Tensor
+    bias: Tensor | None
+    sums: Tensor
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        """`weight` (O, I) and `bias` (O), float32 on a CPU."""
+        super().__init__()
+        scale = (weight.abs().amax(dim=1) / 127).clamp_(min=torch.finfo(torch.float32).tiny)  # (O)
+        whole = (weight / scale[:, None]).round_().to(torch.int8)  # (O, I)
+        self.weight = nn.Parameter(whole, requires_grad=False)
+        self.register_buffer("scale", scale, persistent=False)
+        self.register_buffer("bias", bias if bias is None else bias.detach(), persistent=False)
+        self.register_buffer("sums", whole.sum(dim=1, dtype=torch.int32), persistent=False)  # (O)
+        # Without VNNI instructions the kernels add pairs of products in 16 bits, which hold 7 bits times 8.
+        self.seven_bits = not has_vnni()
+        self._packed = _pack(whole, scale, self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.numel() == x.shape[-1]:
+            out: Tensor = torch.ops.quantized.linear_dynamic(x, self._packed, self.seven_bits)
+            return out
+        return self.rows(x.flatten(0, -2)).view(*x.shape[:-1], -1)
+
+    def rows(self, x: Tensor) -> Tensor:
+        """(N, I) → (N, O), every row as the kernel for one row computes it, to the last bit where it has fused
+        multiplication and addition."""
+        top = 127 if self.seven_bits else 255
+        scale, zero = _steps(x, top)  # 2 of (N, 1)
+        # Fused multiplication and addition round once, as a float64 product and sum do.
+        steps = (x.double() * (1 / scale).double() + zero).float().round_().clamp_(0, top)  # (N, I)
+        products = torch._int_mm((steps - 128).to(torch.int8), self.weight.t())  # (N, O)
+        products -= (zero.to(torch.int32) - 128) * self.sums
+        out = products.float().double() * (scale * self.scale).double()  # (N, O)
+        return (out if self.bias is None else out.add_(self.bias)).float()
+
+
+def _steps(x: Tensor, top: int) -> tuple[Tensor, Tensor]:
+    """The width of a step and the step that stands for 0, both (N, 1), of rows (N, I) cut into steps 0 … `top`.
+
+    As fbgemm's `ChooseQuantizationParams` does it: 0 is always a step, placed from the end that rounds it better.
+    """
+    low, high = x.aminmax(dim=-1, keepdim=True)  # 2 of (N, 1)
+    low, high = low.clamp_(max=0).double(), high.clamp_(min=0).double()
+    width = (high - low) / top
+    width = torch.where(width.float() == 0, 0.1, width)
+    zero = torch.where((low / width).abs() < top + (high / width).abs(), -low / width, top - high / width)
+    return width.float(), zero.round_().clamp_(0, top)
+
+
+def _pack(whole: Tensor, scale: Tensor, bias: Tensor | None) -> object:
+    """The weights in the order in which the kernel for one row reads them."""
+    before = torch.backends.quantized.engine
+    torch.backends.quantized.engine = ENGINE
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "torch.quantize_per_tensor", UserWarning)  # deprecated; no other way in
+            zeros = torch.zeros(len(scale), dtype=torch.long)
+            quantized = torch._make_per_channel_quantized_tensor(whole, scale.double(), zeros, 0)
+            return torch.ops.quantized.linear_prepack(quantized, bias)
+    finally:
+        torch.backends.quantized.engine = before
+
+
+def has_vnni() -> bool:
+    """Whether the CPU adds products of 8-bit numbers in 32 bits."""
+    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
+    return bool(capabilities.get("avx512_vnni"))
+
+
+class Int8GPT(GPT):
+    """A model whose linear layers hold 8-bit weights; the float32 ones are let go."""
+
+    def __init__(self, model: GPT) -> None:
+        """Takes over the parts of `model`, which is not to be used any more.
+
+        Raises DeviceError where torch has no kernels for it.
+        """
+        require_int8(model.wte.weight)
+        nn.Module.__init__(self)
+        self.config = model.config
+        for name, part in model.named_children():
+            self.add_module(name, part)
+        for name, buffer in model._buffers.items():
+            self.register_buffer(name, buffer, persistent=False)
+        self.lm_head = Int8Linear(model.head_weight, None)
+        for part in self.h.modules():
+            _quantize_children(part)
+        self.train(model.training)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Hidden states (..., C) → logits (..., V)."""
+        return softcapped(self.lm_head(hidden), self.config.logit_softcap)
+
+    def summed_loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """Sum of the cross-entropy in nats, (), of hidden states (B, T, C) whose next tokens are `targets` (B, T)."""
+        parts = zip(hidden.flatten(0, 1).split(LOSS_ROWS), targets.flatten().split(LOSS_ROWS), strict=True)
+        return torch.stack([F.cross_entropy(self.head(rows), ids, reduction="sum") for rows, ids in parts]).sum()
+
+
+def require_int8(weight: Tensor) -> None:
+    """Raise DeviceError where weights like `weight` cannot become 8-bit ones."""
+    hint = "Leave --quantize out."
+    if weight.device.type != "cpu":
+        raise DeviceError(f"8-bit weights work on a CPU only, and the model is on {weight.device}.", hint)
+    if weight.dtype != torch.float32:
+        raise DeviceError("8-bit weights take the place of float32 ones.", "Use --quantize or --dtype, not both.")
+    if ENGINE not in torch.backends.quantized.supported_engines:
+        raise DeviceError("This torch has no 8-bit kernels for this processor.", hint)
+
+
+def _quantize_children(part: nn.Module) -> None:
+    """Replace a module's own linear layers; a router of experts stays, since it is small and its choice counts."""
+    for name, child in part.named_children():
+        if isinstance(child, nn.Linear) and not (isinstance(part, Experts) and name == "router"):
+            setattr(part, name, Int8Linear(child.weight, child.bias))
