@@ -33,7 +33,7 @@ from tests.training.small_runs import assert_same_end, lines, without_times
 
 ROUND_STEPS = 400
 """A multiple of every interval below, so that the end of a round adds nothing to what an uninterrupted run does."""
-LATEST_KILL = 12.0
+LATEST_KILL = 6.0
 """Seconds: import, a round of training and its saves take less on most machines."""
 MOST_GROWTH = 0.05
 """Share by which memory may differ between the middle and the end; an allocator is never quite still."""
@@ -48,7 +48,18 @@ def training(out: str, steps: int) -> list[str]:
     return [
         *("train", "book.txt", "-o", out, "--preset", "nano", "--n-layer", "1", "--n-head", "2", "--n-embd", "16"),
         *("--block-size", "16", "--dropout", "0.1", "--batch-size", "4", "--micro-batch-size", "4"),
-        *("--schedule", "constant", "--eval-every", "100", "--save-every", "40", "--log-every", "20"),
+        *(
+            "--schedule",
+            "constant",
+            "--set",
+            "optim.warmup_steps=20",
+            "--eval-every",
+            "100",
+            "--save-every",
+            "40",
+            "--log-every",
+            "20",
+        ),
         *("--max-steps", str(steps), "--device", "cpu", "--dtype", "float32", "--quiet"),
     ]
 
