@@ -10,7 +10,10 @@ import datetime
 import importlib.metadata
 import json
 import platform
+import re
+import resource
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -19,8 +22,13 @@ from typing import Any
 
 import torch
 
+from gptcli.report import limits
+from gptcli.report.machine import device_name
+
+CPU = torch.device("cpu")
 RESULTS = Path(__file__).parent / "results"
 """One JSON file for each question, from which `benchmarks.page` writes docs/performance.md."""
+PACKAGES = ("torch", "transformers", "tokenizers", "tiktoken", "ctranslate2", "xllamacpp", "numpy")
 
 
 def alternate(competitors: Mapping[str, Callable[[], object]], rounds: int, warm_up: int = 2) -> dict[str, float]:
@@ -35,42 +43,49 @@ def alternate(competitors: Mapping[str, Callable[[], object]], rounds: int, warm
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
-def matrix_rate(dtype: torch.dtype = torch.float32, size: int = 2048) -> float:
+def matrix_rate(dtype: torch.dtype = torch.float32, device: torch.device = CPU) -> float:
     """FLOP/s of a square matrix product, the best of several."""
-    a, b = torch.randn(size, size, dtype=dtype), torch.randn(size, size, dtype=dtype)
-    return 2 * size**3 / min(_seconds(lambda: a @ b) for _ in range(12))
+    return limits.matrix_rate(device, dtype)
 
 
-def read_bandwidth(megabytes: int = 512) -> float:
+def read_bandwidth(device: torch.device = CPU) -> float:
     """Bytes/s of reading memory with all threads, the best of several."""
-    values = torch.ones(megabytes << 18)
-    return values.numel() * 4 / min(_seconds(values.sum) for _ in range(8))
+    return limits.read_bandwidth(device)
 
 
-def machine() -> dict[str, Any]:
+def in_own_process(module: str, *arguments: str) -> Any:
+    """What a benchmark prints as JSON in a process of its own, so that its peak memory is its own too."""
+    done = subprocess.run([sys.executable, "-m", module, *arguments], stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def peak_memory() -> int:
+    """Most bytes of physical memory that this process has held, as `in_own_process` wants to know."""
+    if sys.platform == "darwin":
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Not `ru_maxrss`, which on Linux counts what the parent held when it started this process.
+    match = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert match
+    return 1024 * int(match[1])
+
+
+def machine(device: torch.device = CPU) -> dict[str, Any]:
     """What the figures were measured on, and with."""
-    packages = ("torch", "transformers", "tokenizers", "xllamacpp", "numpy")
     return {
-        "processor": _processor(),
+        "processor": device_name(device),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in packages},
+        "versions": {name: _version(name) for name in PACKAGES},
         "date": datetime.date.today().isoformat(),
     }
 
 
-def save(name: str, result: Mapping[str, Any]) -> None:
+def save(name: str, result: Mapping[str, Any], device: torch.device = CPU) -> None:
     """Write the result of one question, and show it."""
     RESULTS.mkdir(exist_ok=True)
-    text = json.dumps({"machine": machine(), **result}, indent=2)
+    text = json.dumps({"machine": machine(device), **result}, indent=2)
     (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
     sys.stdout.write(text + "\n")
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 def _version(package: str) -> str | None:
@@ -78,12 +93,3 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

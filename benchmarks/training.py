@@ -1,55 +1,61 @@
 """How long does an update take, against transformers, and what share of the machine's matrix rate is that?
 
-An update is forward, backward, clipping and AdamW, in float32, without dropout, on random tokens. Both use torch's
-fused AdamW and `scaled_dot_product_attention`. FLOPs per token = 6 N + 12 · layers · width · T, with all parameters and
-no discount for causality.
+An update is forward, backward, clipping and AdamW, in float32, without dropout, on random tokens; gptcli's draws its
+batch too, and transformers' model gets torch's fused AdamW, as its own Trainer does. FLOPs per token = 6 N + 12 ·
+layers · width · T, with all parameters and no discount for causality.
 
     python -m benchmarks.training [tiny|small|gpt2]...
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from benchmarks.measure import alternate, matrix_rate, save
-from gptcli.config import ModelConfig, OptimConfig
+from benchmarks.measure import CPU, alternate, in_own_process, matrix_rate, peak_memory, save
+from gptcli.config import ModelConfig
 from gptcli.interop.huggingface import config_to_hf
-from gptcli.model.gpt import GPT
-from gptcli.training.gradients import accumulate_gradients
-from gptcli.training.optimizer import Optimizer
+from gptcli.model.gpt import parameter_count
+from gptcli.report.speed import new_trainer
+from gptcli.report.subject import random_dataset
+from gptcli.training.plan import complete_config
+from gptcli.training.request import Request
 
 MODELS = {
-    "tiny": (ModelConfig(vocab_size=65, n_layer=4, n_head=4, n_embd=128, block_size=64), 12, 60),
-    "small": (ModelConfig(vocab_size=65, n_layer=6, n_head=6, n_embd=384, block_size=256), 8, 8),
-    "gpt2": (ModelConfig(vocab_size=50257, n_layer=12, n_head=12, n_embd=768, block_size=256), 2, 4),
+    "tiny": (ModelConfig(vocab_size=65, n_layer=4, n_head=4, n_embd=128, block_size=64), 12, 80),
+    "small": (ModelConfig(vocab_size=65, n_layer=6, n_head=6, n_embd=384, block_size=256), 8, 10),
+    "gpt2": (ModelConfig(vocab_size=50257, n_layer=12, n_head=12, n_embd=768, block_size=256), 2, 6),
 }
-"""Model, sequences per update, and rounds of measurement."""
+"""GPT-2 models, sequences per update, and rounds of measurement."""
+PEAK_UPDATES = 3
+"""Updates after which no new peak of memory comes."""
+COMPETITORS = ("gptcli", "transformers")
 
 
-def gptcli_update(config: ModelConfig, ids: Tensor) -> Callable[[], object]:
-    """One update by this program's own parts."""
-    model = GPT(config)
-    optimizer = Optimizer(model, OptimConfig(lr=1e-4), torch.float32)
-
-    def update() -> None:
-        loss = accumulate_gradients(model, model.hidden, ids, len(ids), torch.float32, optimizer.backward)
-        optimizer.step(1e-4, loss)
-
-    return update
+def gptcli_update(config: ModelConfig, sequences: int) -> Callable[[], object]:
+    """One update of `gptcli train`."""
+    shape = config.model_dump(exclude={"vocab_size"})
+    recipe = {"model": shape, "optim": {"lr": 1e-4}, "train": {"batch_size": sequences, "dtype": "float32"}}
+    dataset = random_dataset(config.vocab_size, config.block_size, seed=0)
+    complete, _ = complete_config(Request("gpt2", recipe), dataset, CPU, None)
+    return new_trainer(complete, dataset, CPU).training_step
 
 
-def transformers_update(config: ModelConfig, ids: Tensor) -> Callable[[], object]:
+def transformers_update(config: ModelConfig, sequences: int) -> Callable[[], object]:
     """The same update with transformers' model and torch's parts."""
-    from transformers import GPT2Config, GPT2LMHeadModel
+    from transformers import GPT2Config, GPT2LMHeadModel, logging
 
+    logging.set_verbosity_error()
+    ids = torch.randint(0, config.vocab_size, (sequences, config.block_size))
     settings = config_to_hf(config, bos_token_id=0, eos_token_id=0)
     model = GPT2LMHeadModel(GPT2Config(**settings, attn_implementation="sdpa")).train()
-    adamw = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.99), weight_decay=0.1, fused=True)
+    adamw = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
 
     def update() -> None:
         model(ids, labels=ids).loss.backward()
@@ -60,29 +66,44 @@ def transformers_update(config: ModelConfig, ids: Tensor) -> Callable[[], object
     return update
 
 
-def measure(name: str) -> dict[str, Any]:
-    """Seconds per update of both, their ratio, and the share of the matrix rate."""
-    config, batch_size, rounds = MODELS[name]
+def competitor(who: str, name: str) -> Callable[[], object]:
+    """The update of one of `COMPETITORS` for one of `MODELS`."""
+    config, sequences, _ = MODELS[name]
+    return {"gptcli": gptcli_update, "transformers": transformers_update}[who](config, sequences)
+
+
+def measure(name: str, rate: float) -> dict[str, Any]:
+    """Seconds per update of all, ratios, the share of the matrix rate, and peak memory."""
+    config, sequences, rounds = MODELS[name]
     torch.manual_seed(0)
-    ids = torch.randint(0, config.vocab_size, (batch_size, config.block_size + 1))
-    seconds = alternate(
-        {"gptcli": gptcli_update(config, ids), "transformers": transformers_update(config, ids[:, :-1])}, rounds
-    )
-    parameters = sum(parameter.numel() for parameter in GPT(config).parameters())
-    per_token = 6 * parameters + 12 * config.n_layer * config.n_embd * config.block_size
-    flops = per_token * batch_size * config.block_size
+    seconds = alternate({who: competitor(who, name) for who in COMPETITORS}, rounds)
+    per_token = 6 * parameter_count(config) + 12 * config.n_layer * config.n_embd * config.block_size
+    reached = per_token * sequences * config.block_size / seconds["gptcli"]
+    memory = {who: in_own_process("benchmarks.training", name, "--peak-of", who) for who in COMPETITORS}
     return {
-        "model": f"{config.n_layer}/{config.n_head}/{config.n_embd}, T={config.block_size}, B={batch_size}",
+        "model": f"{config.n_layer}/{config.n_head}/{config.n_embd}, T={config.block_size}, B={sequences}",
         "seconds": seconds,
         "ratio": seconds["gptcli"] / seconds["transformers"],
-        "flops_per_second": flops / seconds["gptcli"],
+        "flops_per_second": reached,
+        "share_of_matrix_rate": reached / rate,
+        "peak_memory": memory,
+        "peak_memory_ratio": memory["gptcli"] / memory["transformers"],
     }
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", choices=[*MODELS, []], default=list(MODELS))
+    parser.add_argument("--peak-of", choices=COMPETITORS, help="only print the bytes that updates of one take at most")
+    arguments = parser.parse_args()
+    if arguments.peak_of:
+        update = competitor(arguments.peak_of, arguments.models[0])
+        for _ in range(PEAK_UPDATES):
+            update()
+        sys.stdout.write(json.dumps(peak_memory()))
+        return
     rate = matrix_rate()
-    chosen = sys.argv[1:] or list(MODELS)
-    save("training", {"matrix_rate": rate, "rows": {name: measure(name) for name in chosen}})
+    save("training", {"matrix_rate": rate, "rows": {name: measure(name, rate) for name in arguments.models}})
 
 
 if __name__ == "__main__":
