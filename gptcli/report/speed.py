@@ -23,14 +23,14 @@ from gptcli.checkpoints.run_folder import StoredRun
 from gptcli.config import DtypeName, ModelConfig, RunConfig, SamplingConfig
 from gptcli.generation.load import decoding_threads
 from gptcli.generation.stream import Finished, generate
+from gptcli.model.cache import cached_tokens
 from gptcli.model.gpt import GPT, parameter_count
 from gptcli.model.precision import dtype_name, prepare_device
 from gptcli.report.limits import matrix_rate, read_bandwidth, seconds_per_call
 from gptcli.report.machine import device_name
-from gptcli.report.model import flops
+from gptcli.report.model import flops, matrix_parameters
 from gptcli.report.subject import Subject
 from gptcli.text.dataset import Dataset
-from gptcli.training.memory import cache_bytes_per_token
 from gptcli.training.trainer import Trainer
 
 MEASURED_SECONDS = 2.0
@@ -158,12 +158,12 @@ def prefill_flops(config: ModelConfig, tokens: int) -> int:
 def bytes_per_step(model: GPT, sequences: int, cached: float) -> float:
     """Bytes that writing one more token each of several sequences reads, with S = `cached` tokens before it.
 
-    Every weight once for all of them, but of tables only the rows that are looked up; and the keys and values of each.
+    Every weight that takes part once for all of them, and the keys and values of each.
     """
-    item = model.wte.weight.element_size()
-    tables = {"wpe.weight"}
-    weights = sum(value.numel() for name, value in model.named_parameters() if name not in tables) * item
-    return weights + sequences * cached * cache_bytes_per_token(model.config, model.wte.weight.dtype)
+    config, item = model.config, model.wte.weight.element_size()
+    seen = sum(min(cached, kept) for kept in cached_tokens(config))
+    keys_and_values = 2 * seen * config.kv_heads * config.head_width
+    return item * (matrix_parameters(config) + sequences * keys_and_values)
 
 
 class _Rates:

@@ -29,6 +29,15 @@ from tests.conftest import CommandLine, Result
 
 CPU = torch.device("cpu")
 CONFIG = ModelConfig(vocab_size=700, n_layer=2, n_head=2, n_embd=128, block_size=64)
+MODERN = ModelConfig(
+    **CONFIG.model_dump(include={"vocab_size", "n_layer", "n_head", "n_embd", "block_size"}),
+    position="rope",
+    norm="rmsnorm",
+    mlp="swiglu",
+    n_kv_head=1,
+    bias=False,
+    tied=False,
+)
 SMALL = 0.02
 """What the formula leaves out or counts too much, as a share: biases, norms and lookups are no products."""
 
@@ -73,18 +82,19 @@ def products(call: Any) -> int:
     return counter.get_total_flops()
 
 
-def test_the_formula_counts_the_products_of_an_update() -> None:
-    model, ids = GPT(CONFIG), torch.randint(700, (1, 64))
-    assert products(lambda: model(ids).sum().backward()) == pytest.approx(
-        flops(CONFIG, 64).training_per_token * 64, rel=SMALL
-    )
+@pytest.mark.parametrize("config", [CONFIG, MODERN])
+def test_the_formula_counts_the_products_of_an_update(config: ModelConfig) -> None:
+    model, ids = GPT(config), torch.randint(700, (1, 64))
+    counted = products(lambda: model(ids).sum().backward())
+    assert counted == pytest.approx(flops(config, 64).training_per_token * 64, rel=SMALL)
 
 
-def test_the_formula_counts_the_products_of_a_prompt() -> None:
-    model, ids = GPT(CONFIG).requires_grad_(False), torch.randint(700, (1, 64))
+@pytest.mark.parametrize("config", [CONFIG, MODERN])
+def test_the_formula_counts_the_products_of_a_prompt(config: ModelConfig) -> None:
+    model, ids = GPT(config).requires_grad_(False), torch.randint(700, (1, 64))
     counted = products(lambda: model.head(model.hidden(ids)[:, -1]))
-    assert counted == pytest.approx(prefill_flops(CONFIG, 64), rel=SMALL)
-    assert counted != pytest.approx(flops(CONFIG, 64).forward_per_token * 64, rel=SMALL)  # the head for every token
+    assert counted == pytest.approx(prefill_flops(config, 64), rel=SMALL)
+    assert counted != pytest.approx(flops(config, 64).forward_per_token * 64, rel=SMALL)  # the head for every token
 
 
 def test_bytes_of_a_step() -> None:
@@ -93,6 +103,12 @@ def test_bytes_of_a_step() -> None:
     weights = 2 * (sum(parameter.numel() for parameter in model.parameters()) - positions)
     keys_and_values = 2 * 2 * 128 * 2  # of one token: two layers, a key and a value of 128 numbers of two bytes
     assert bytes_per_step(model, 3, 10) == weights + 3 * 10 * keys_and_values
+
+
+def test_bytes_of_a_step_with_windows_and_shared_heads() -> None:
+    config = MODERN.model_copy(update={"sliding_window": 8, "windowed_layers": "alternate"})
+    with_none, with_20 = (bytes_per_step(GPT(config), 1, cached) for cached in (0, 20))
+    assert with_20 - with_none == (8 + 20) * 2 * 64 * 4  # the first layer keeps 8; one head of 64 numbers of four bytes
 
 
 def test_the_figures_follow_from_each_other(tmp_path: Path) -> None:
