@@ -4,12 +4,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN := runs/demo
 
-.PHONY: help demo test crash docs clean
+.PHONY: help demo test crash bench docs clean
 
 help:
 	@echo "make demo    install into .venv, train a small model for about a minute, and sample from it"
 	@echo "make test    install with the development tools; check format, lint and types; run the tests"
 	@echo "make crash   everything that docs/reliability.md counts: kills, power failures, faults, damage; ten minutes or more"
+	@echo "make bench   install with the competitors, measure everything that docs/performance.md tells, and write it again;"
+	@echo "             with TEXT=tinyshakespeare.txt also how soon a training reaches a loss; a quarter of an hour"
 	@echo "make docs    write docs/cli.md again from the commands' help"
 	@echo "make clean   delete .venv, build products and caches; never runs/ or data/"
 	@echo
@@ -32,6 +34,16 @@ test: .venv/installed-dev
 crash: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2 tests/crash -m 'campaign or not campaign'
 
+# On a machine that does nothing else. Each question is a program of its own, which can be run alone.
+bench: .venv/installed-bench
+	$(BIN)/python -m benchmarks.training
+	$(if $(TEXT),$(BIN)/python -m benchmarks.to_loss "$(TEXT)")
+	$(BIN)/python -m benchmarks.sampling
+	$(BIN)/python -m benchmarks.tokenizing
+	$(BIN)/python -m benchmarks.gpu
+	$(BIN)/python -m benchmarks.cost
+	$(BIN)/python -m benchmarks.page
+
 docs: .venv/installed
 	$(BIN)/python docs/generate_cli.py
 
@@ -46,6 +58,10 @@ clean:
 
 .venv/installed-dev: .venv/created pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
+	@touch .venv/installed $@
+
+.venv/installed-bench: .venv/created pyproject.toml constraints.txt
+	$(BIN)/python -m pip install -c constraints.txt -e '.[bench,plots]'
 	@touch .venv/installed $@
 
 .venv/created:

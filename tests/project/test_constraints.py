@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from itertools import chain
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -19,6 +20,6 @@ def test_every_requirement_is_pinned_to_a_version_that_it_allows() -> None:
     pins = {canonicalize_name(match[1]): match[2] for match in matches if match}
     assert len(pins) == len(lines)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    for text in [*project["dependencies"], *project["optional-dependencies"]["dev"]]:
+    for text in chain(project["dependencies"], *project["optional-dependencies"].values()):
         requirement = Requirement(text)
         assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)]), text
