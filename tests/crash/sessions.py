@@ -6,8 +6,10 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,8 @@ import torch
 from gptcli.checkpoints.checkpoint import newest_checkpoint
 from gptcli.checkpoints.model_folder import checkpoint_steps, open_model
 from tests.conftest import ROOT
+from tests.crash.disk import CHANGING, Operation
+from tests.crash.watching import read_record
 from tests.training.small_runs import assert_same_end, end_state, lines, without_times
 
 SAVE_EVERY = 3
@@ -84,6 +88,14 @@ class Sessions:
         self._number += 1
         return Path(shutil.copytree(of, self._folder / str(self._number), symlinks=True))
 
+    def record(self, folder: Path, *, kill_at: int = -1, **job: Any) -> list[Operation]:
+        """What the command does to the disk, to its end or until it is killed before a change."""
+        with tempfile.NamedTemporaryFile() as file:
+            watch = {"name": "record", "options": {"file": file.name, "kill_at": kill_at}}
+            status = self.server.run(folder, watch=watch, **job)
+            assert status == (0 if kill_at == -1 else -signal.SIGKILL), f"exit {status}: {said(folder)}"
+            return read_record(file.name)
+
     def done_with(self, folder: Path) -> None:
         shutil.rmtree(folder)
 
@@ -111,6 +123,11 @@ class Sessions:
         open_model(run)
 
 
+def changes(operations: list[Operation]) -> list[Operation]:
+    """Those that change something: what a kill is counted by."""
+    return [operation for operation in operations if operation.kind in CHANGING]
+
+
 def said(folder: Path) -> str:
     """What the last session in a folder wrote."""
     return (folder / "output.txt").read_text(encoding="utf-8")
@@ -120,10 +137,10 @@ def leftovers(folder: Path) -> list[Path]:
     return [path.relative_to(folder) for path in folder.rglob("*.partial")]
 
 
-def newest_step(run: Path) -> int:
-    """The step of the newest checkpoint, which must be sound, as must all that an automatic resume would look at."""
+def newest_step(run: Path, damaged: int = -1) -> int:
+    """The step of the newest checkpoint; all that an automatic resume would look at must be sound, save `damaged`."""
     checkpoint, skipped = newest_checkpoint(run)
-    assert skipped == []
+    assert [problem for problem in skipped if f"step {damaged}:" not in problem] == []
     return checkpoint.progress.step if checkpoint else 0
 
 

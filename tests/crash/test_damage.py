@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.damage import Damage, damages
-from tests.crash.sessions import RUN, TRAIN, Sessions, said
-from tests.crash.watching import read_record
+from tests.crash.sessions import RUN, TRAIN, Sessions, changes, said
 from tests.training.small_runs import assert_same_end, end_state
 
 NEWEST, OLDER = Path("checkpoints/step-00000009"), Path("checkpoints/step-00000006")
@@ -25,12 +24,10 @@ SAMPLED_EVERY = 9
 @pytest.fixture(scope="session")
 def stopped(sessions: Sessions) -> Path:
     """A run that was killed just after the checkpoint of step 9 was complete."""
+    done = changes(sessions.record(sessions.new()))
+    at = next(number for number, change in enumerate(done) if change.target.endswith(NEWEST.name))
     folder = sessions.new()
-    sessions.go_on(folder, watch={"name": "record", "options": {"file": "record"}})
-    changes = [operation for operation in read_record(folder / "record") if operation.kind not in ("look", "read")]
-    at = next(number for number, change in enumerate(changes) if change.target.endswith(NEWEST.name))
-    folder = sessions.new()
-    assert sessions.server.run(folder, watch={"name": "kill", "options": {"at": at + 12}}) == -9
+    sessions.record(folder, kill_at=at + 12)
     return folder
 
 

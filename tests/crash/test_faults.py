@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tests.crash.sessions import RUN, STEPS, Sessions, leftovers, newest_step, said
-from tests.crash.watching import read_record
 from tests.training.small_runs import assert_same_end, series
 
 KINDS = ("open", "read", "write", "fsync", "rename", "mkdir", "unlink", "lock")
@@ -23,9 +22,7 @@ COUNTERS = ("best_val_loss", "best_step", "evals_since_best")
 @pytest.fixture(scope="session")
 def counts(sessions: Sessions) -> Counter[str]:
     """How often each kind of operation occurs in a training."""
-    folder = sessions.new()
-    sessions.go_on(folder, watch={"name": "record", "options": {"file": "record"}})
-    kinds = Counter(operation.kind for operation in read_record(folder / "record"))
+    kinds = Counter(operation.kind for operation in sessions.record(sessions.new()))
     kinds["open"] += kinds["look"]
     return kinds
 
@@ -75,9 +72,7 @@ def test_every_fault(sessions: Sessions, counts: Counter[str], kind: str) -> Non
 
 
 def renames(sessions: Sessions) -> list[str]:
-    folder = sessions.new()
-    sessions.go_on(folder, watch={"name": "record", "options": {"file": "record"}})
-    return [operation.target for operation in read_record(folder / "record") if operation.kind == "rename"]
+    return [operation.target for operation in sessions.record(sessions.new()) if operation.kind == "rename"]
 
 
 def test_one_save_that_fails_is_a_warning(sessions: Sessions) -> None:

@@ -1,20 +1,32 @@
 """Killed before each operation that changes something on the disk, and in the middle of each write.
 
 The same command then goes on, and the end is the same to the last bit as that of a run which nothing disturbed.
+Two sessions are gone through: one that begins with the text, and one that goes on after a kill.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
 from tests.crash.disk import CHANGING, Operation
-from tests.crash.sessions import RUN, SAVE_EVERY, Sessions, newest_step, said
-from tests.crash.watching import read_record
+from tests.crash.sessions import RUN, SAVE_EVERY, Sessions, changes, newest_step, said
 
 SLICES = 8
-SAMPLED_EVERY = 16
+SAMPLED = 5
+"""Points of each phase in `make test`."""
+SCENARIOS = ("first", "resumed")
+DAMAGED = 9
+"""The newest checkpoint where the second session begins: it is deleted, and what was half-deleted goes too."""
+PHASES = {
+    "first": {"dataset", "new run", "lock", "log", "best weights", "checkpoint", "retention", "model card"},
+    "resumed": {"lock", "leftovers", "config", "log", "best weights", "checkpoint", "retention", "model card"},
+}
 
 
 @dataclass(frozen=True)
@@ -23,42 +35,97 @@ class Point:
 
     at: int
     operation: Operation
+    phase: str
     torn: int | None = None
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A session to kill."""
+
+    start: Path
+    """What the session finds; it is copied."""
+    operations: list[Operation]
+    """What it changes when nothing disturbs it."""
+    damaged: int
+    """The step of a checkpoint that is damaged at the start."""
+
+
+@pytest.fixture(scope="session")
+def scenarios(sessions: Sessions) -> dict[str, Scenario]:
+    begin = sessions.new()
+    first = Scenario(begin, changes(sessions.record(sessions.copy(begin))), -1)
+    # Killed when one of the files of the oldest checkpoint was deleted; then the newest one is damaged as well.
+    start = sessions.copy(begin)
+    retention = [at for at, phase in enumerate(phases(first.operations)) if phase == "retention"]
+    sessions.record(start, kill_at=next(at for at in retention if first.operations[at].kind == "unlink") + 1)
+    assert newest_step(start / RUN) == DAMAGED
+    state = start / RUN / f"checkpoints/step-{DAMAGED:08d}/state.json"
+    state.write_bytes(state.read_bytes()[:-1])
+    return {
+        "first": first,
+        "resumed": Scenario(start, changes(sessions.record(sessions.copy(start))), DAMAGED),
+    }
+
+
+def phases(operations: list[Operation]) -> Iterator[str]:
+    """What each operation is part of."""
+    current, being_made = "", ""
+    for operation in operations:
+        kind, place, name = operation.kind, operation.path, os.path.basename(operation.path)
+        if kind == "mkdir" and name.startswith(".step-"):
+            being_made = place
+        if kind == "lock":
+            current = "lock"
+        elif place.startswith("data"):
+            current = "dataset"
+        elif place.startswith("runs/.") or place == "runs":
+            current = "new run"
+        elif being_made and place.startswith(being_made):
+            current = "checkpoint"
+        elif kind == "rename" and name.startswith("step-"):
+            current = "retention"
+        elif kind == "unlink" and current != "retention":
+            current = "leftovers"
+        elif name == "metrics.jsonl":
+            current = "log"
+        elif name.startswith(".model"):
+            current = "best weights"
+        elif name.startswith(".README"):
+            current = "model card"
+        elif name.startswith((".manifest", ".gptcli")) and current != "best weights":
+            current = "config"
+        if kind == "rename" and place == being_made:
+            being_made = ""
+        yield current
 
 
 def points(operations: list[Operation]) -> list[Point]:
     """Every point of a session: before each operation, and three ways to tear each write."""
     found = []
-    for at, operation in enumerate(operations):
-        found.append(Point(at, operation))
+    for at, (operation, phase) in enumerate(zip(operations, phases(operations), strict=True)):
+        found.append(Point(at, operation, phase))
         size = len(operation.data)
-        found += [Point(at, operation, torn) for torn in sorted({1, size // 2, size - 1}) if 0 < torn < size]
+        found += [Point(at, operation, phase, torn) for torn in sorted({1, size // 2, size - 1}) if 0 < torn < size]
     return found
 
 
 def sample(found: list[Point]) -> list[Point]:
-    """Some of the points, evenly spread, with the first and the last of each kind of operation."""
-    chosen = set(found[::SAMPLED_EVERY])
-    for kind in CHANGING:
-        ofs = [point for point in found if point.operation.kind == kind]
-        chosen |= {ofs[0], ofs[-1]}
-    return [point for point in found if point in chosen]
+    """Some of the points of each phase, evenly spread, with its first and its last."""
+    chosen = []
+    for phase in dict.fromkeys(point.phase for point in found):
+        of_phase = [point for point in found if point.phase == phase]
+        last = len(of_phase) - 1
+        chosen += [of_phase[place] for place in sorted({last * part // (SAMPLED - 1) for part in range(SAMPLED)})]
+    return chosen
 
 
-@pytest.fixture(scope="session")
-def operations(sessions: Sessions) -> list[Operation]:
-    """What one training does to the disk, from the text to the last checkpoint."""
-    folder = sessions.new()
-    sessions.go_on(folder, watch={"name": "record", "options": {"file": "record"}})
-    return [operation for operation in read_record(folder / "record") if operation.kind in CHANGING]
-
-
-def check_kill(sessions: Sessions, point: Point, *sabotage: str) -> None:
+def check_kill(sessions: Sessions, scenario: Scenario, point: Point, *sabotage: str) -> None:
     """Kill there, look at what is left, go on, and compare."""
-    folder = sessions.new()
+    folder = sessions.copy(scenario.start)
     watch = {"name": "kill", "options": {"at": point.at, "torn": point.torn}}
     assert sessions.server.run(folder, watch=watch) == -9, said(folder)
-    kept = newest_step(folder / RUN)
+    kept = newest_step(folder / RUN, scenario.damaged)
     if (folder / RUN / "metrics.jsonl").exists():
         whole = (folder / RUN / "metrics.jsonl").read_bytes().rpartition(b"\n")[0]
         assert whole.count(b'"train/loss"') <= kept + SAVE_EVERY, "more than one save interval is lost"
@@ -67,32 +134,44 @@ def check_kill(sessions: Sessions, point: Point, *sabotage: str) -> None:
     sessions.done_with(folder)
 
 
-def check_kills(sessions: Sessions, chosen: list[Point]) -> None:
+def check_kills(sessions: Sessions, scenario: Scenario, chosen: list[Point]) -> None:
     for point in chosen:
         try:
-            check_kill(sessions, point)
+            check_kill(sessions, scenario, point)
         except AssertionError as error:
-            error.add_note(f"killed at {point}"[:300])
+            shortened = replace(point.operation, data=point.operation.data[:50])
+            error.add_note(f"killed at {replace(point, operation=shortened)}")
             raise
 
 
-def test_every_kind_of_operation_is_there(operations: list[Operation]) -> None:
-    assert {operation.kind for operation in operations} == set(CHANGING)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_phase_is_there(scenarios: dict[str, Scenario], name: str) -> None:
+    """With `-rP` the number of points of each phase is shown."""
+    found = points(scenarios[name].operations)
+    counted = Counter(point.phase for point in found)
+    print(f"{name}: {counted.total()} points:", dict(counted))  # noqa: T201
+    assert counted.keys() == PHASES[name]
 
 
-def test_killed_at_some_points(sessions: Sessions, operations: list[Operation]) -> None:
-    check_kills(sessions, sample(points(operations)))
+def test_every_kind_of_operation_is_there(scenarios: dict[str, Scenario]) -> None:
+    assert {operation.kind for operation in scenarios["first"].operations} == set(CHANGING)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_killed_at_some_points(sessions: Sessions, scenarios: dict[str, Scenario], name: str) -> None:
+    check_kills(sessions, scenarios[name], sample(points(scenarios[name].operations)))
 
 
 @pytest.mark.campaign
+@pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.parametrize("part", range(SLICES))
-def test_killed_at_every_point(sessions: Sessions, operations: list[Operation], part: int) -> None:
-    check_kills(sessions, points(operations)[part::SLICES])
+def test_killed_at_every_point(sessions: Sessions, scenarios: dict[str, Scenario], name: str, part: int) -> None:
+    check_kills(sessions, scenarios[name], points(scenarios[name].operations)[part::SLICES])
 
 
-def test_control_without_the_random_state(sessions: Sessions, operations: list[Operation]) -> None:
-    saved = next(at for at, operation in enumerate(operations) if operation.target.endswith("step-00000006"))
-    point = Point(saved + 2, operations[saved + 2])
-    check_kill(sessions, point)
+def test_control_without_the_random_state(sessions: Sessions, scenarios: dict[str, Scenario]) -> None:
+    found = points(scenarios["first"].operations)
+    saved = next(at for at, point in enumerate(found) if point.operation.target.endswith("step-00000006"))
+    check_kill(sessions, scenarios["first"], found[saved + 2])
     with pytest.raises(AssertionError):
-        check_kill(sessions, point, "random state")
+        check_kill(sessions, scenarios["first"], found[saved + 2], "random state")

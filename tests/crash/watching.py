@@ -14,15 +14,16 @@ from tests.crash.disk import CHANGING, Act, Operation
 
 
 class Record:
-    """Writes every operation to a file of JSON lines, once it is done."""
+    """Writes every operation to a file of JSON lines, once it is done; `kill_at` is as in `Kill`."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, kill_at: int = -1) -> None:
         self._descriptor = os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+        self._kill = Kill(kill_at)
 
     def __call__(self, operation: Operation, act: Act) -> Any:
         failed = True
         try:
-            result = act()
+            result = self._kill(operation, act)
             failed = False
             return result
         finally:
@@ -38,7 +39,10 @@ def read_record(file: str | os.PathLike[str]) -> list[Operation]:
 
 
 class Kill:
-    """SIGKILL before the operation number `at` of those that change something, or after `torn` bytes of it."""
+    """SIGKILL before the operation number `at` of those that change something, or after `torn` bytes of it.
+
+    -1: never.
+    """
 
     def __init__(self, at: int, torn: int | None = None) -> None:
         self._left, self._torn = at, torn
