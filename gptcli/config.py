@@ -11,7 +11,6 @@ Nothing here imports torch, so that `gptcli --help` stays quick.
 from __future__ import annotations
 
 import math
-import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -22,6 +21,11 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from gptcli.errors import ConfigError
 from gptcli.presets import PRESET_ALIASES, PRESETS, Values, nearest_name, preset
+from gptcli.problems import problems, shown
+
+_MOST_FILE_BYTES = 1 << 20
+_LONGEST_SHOWN = 100
+_MOST_TOLD = 20
 
 S = TypeVar("S", bound=BaseModel)
 Schedule = Literal["cosine", "linear", "wsd", "constant"]
@@ -35,7 +39,7 @@ WindowedLayers = Literal["all", "alternate"]
 
 
 def parse_duration(value: object) -> object:
-    """Seconds from a number or from text such as `90s`, `30m`, `1.5h` or `2d`."""
+    """Seconds from a number or from text such as `90s`, `30m`, `1.5h` or `2d`; the sign and size are checked later."""
     units = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
     if isinstance(value, str):
         text = value.strip().lower()
@@ -43,13 +47,7 @@ def parse_duration(value: object) -> object:
         try:
             return float(text[:-1]) * factor if factor else float(text)
         except ValueError:
-            raise ValueError("a duration is a number with s, m, h or d, such as 90s, 30m or 1.5h") from None
-    return value
-
-
-def _finite(value: float) -> float:
-    if value != value or value in (float("inf"), float("-inf")):
-        raise ValueError("must be a finite number")
+            raise ValueError("must be a time such as 90s, 30m, 1.5h or 2d") from None
     return value
 
 
@@ -59,16 +57,21 @@ def _off_or_two(value: float) -> float:
     return value
 
 
-Finite = Annotated[float, AfterValidator(_finite)]
+MOST = 10**9
+"""Of whatever is counted: no training has so many steps, and larger numbers are typing errors."""
+MOST_SECONDS = 10 * 365 * 86_400
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[Finite, Field(gt=0)]
 Fraction = Annotated[Finite, Field(ge=0, lt=1)]
-Count = Annotated[int, Field(ge=1)]
-Rhythm = Annotated[int, Field(ge=0)]
-Duration = Annotated[Positive, BeforeValidator(parse_duration)]
+Count = Annotated[int, Field(ge=1, le=MOST)]
+Rhythm = Annotated[int, Field(ge=0, le=MOST)]
+Width = Annotated[int, Field(ge=1, le=2**16)]
+Duration = Annotated[Finite, Field(gt=0, le=MOST_SECONDS), BeforeValidator(parse_duration)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, protected_namespaces=())
 
 
 class TokenizerConfig(_Section):
@@ -85,19 +88,22 @@ class DataConfig(_Section):
 
     val_fraction: Annotated[Finite, Field(gt=0, lt=1)] | None = None
     """Share of the text, its last part, that is held out; None: 10 %, less for large text."""
-    include: tuple[str, ...] = ("*.txt", "*.md")
+    include: Annotated[tuple[str, ...], Field(strict=False)] = ("*.txt", "*.md")
     """File name patterns that are read from folders."""
+
+
+MOST_EXPERTS = 2048
 
 
 class ModelConfig(_Section):
     """A decoder-only transformer; what follows `dropout` is GPT-2's unless it is set (docs/architectures.md)."""
 
-    vocab_size: Count
+    vocab_size: Annotated[int, Field(ge=1, le=2**24)]
     """Rows of the token embedding."""
-    n_layer: Count
-    n_head: Count
-    n_embd: Count
-    block_size: Count
+    n_layer: Annotated[int, Field(ge=1, le=512)]
+    n_head: Width
+    n_embd: Width
+    block_size: Annotated[int, Field(ge=1, le=2**20)]
     """Context length in tokens."""
     dropout: Fraction = 0.0
     n_kv_head: Count | None = None
@@ -116,9 +122,9 @@ class ModelConfig(_Section):
     norm_placement: Placement = "pre"
     norm_epsilon: Positive = 1e-5
     mlp: Mlp = "gelu"
-    mlp_width: Count | None = None
+    mlp_width: Annotated[int, Field(ge=1, le=2**18)] | None = None
     """Width inside the MLP; None: 4 n_embd, for swiglu 8/3 n_embd to the next multiple of 32."""
-    n_expert: Rhythm = 0
+    n_expert: Annotated[int, Field(ge=0, le=256)] = 0
     """MLPs of a block, between which a router chooses for each token; 0: one, without a router."""
     n_expert_active: Count = 2
     """Experts that each token passes through."""
@@ -157,6 +163,10 @@ class ModelConfig(_Section):
             raise ValueError(f"n_head ({self.n_head}) must be a multiple of n_kv_head ({self.n_kv_head})")
         if self.position == "rope" and self.head_width % 2:
             raise ValueError(f"position = 'rope' needs an even n_embd / n_head, which is {self.head_width}")
+        if self.n_layer * self.n_expert > MOST_EXPERTS:
+            raise ValueError(
+                f"n_layer ({self.n_layer}) times n_expert ({self.n_expert}) must be {MOST_EXPERTS} at most"
+            )
         if self.n_expert == 1:
             raise ValueError("n_expert must be 0 or at least 2")
         if self.n_expert and self.n_expert_active > self.n_expert:
@@ -195,8 +205,8 @@ class OptimConfig(_Section):
 class TrainConfig(_Section):
     """Budget, batch, rhythm and machine."""
 
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1337
-    batch_size: Count
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1337
+    batch_size: Annotated[int, Field(ge=1, le=2**20)]
     """Sequences per update, over all micro-batches."""
     micro_batch_size: Count | None = None
     """Sequences that go through the model at once; None: as many as fit. Changes memory, not the recipe."""
@@ -207,7 +217,7 @@ class TrainConfig(_Section):
     """Digest of those weights in float32; where it is stated, no others are taken."""
     max_steps: Count | None = None
     """Updates in all, the span of the schedule; None: from `epochs`, `max_time` or the preset."""
-    epochs: Positive | None = None
+    epochs: Annotated[Finite, Field(gt=0, le=MOST)] | None = None
     max_time: Duration | None = None
     """Seconds of training; also as text, such as `30m`."""
     patience: Count | None = None
@@ -254,8 +264,8 @@ class SamplingConfig(_Section):
     """Keep tokens at least this share as likely as the most likely one."""
     repetition_penalty: Positive = 1.0
     num_samples: Count = 1
-    stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1337
+    stop: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)] = ()
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1337
     """Sample number i draws from its own stream, seed + i."""
 
 
@@ -325,39 +335,60 @@ def parse_flags(section: type[S], values: Values) -> S:
     try:
         return section.model_validate(values)
     except ValidationError as error:
-        problems = []
-        for problem in error.errors():
-            flag = "--" + str(problem["loc"][0]).replace("_", "-")
-            reason = re.sub(r"^(Value error,|Input should|String should) ", "", problem["msg"])
-            reason = reason if reason.startswith("must") else f"must {reason}"
-            problems.append(f"{flag} cannot be {problem['input']!r}: it {reason}")
-        raise ConfigError("; ".join(problems) + ".") from None
+        told = []
+        for key, value, reason in problems(error, section):
+            flag = "--" + key.partition(".")[0].replace("_", "-")
+            told.append(f"{flag} cannot be {shown(value)}: it {reason}")
+        raise ConfigError("; ".join(told) + ".") from None
 
 
 def load_config_file(path: Path) -> Values:
     """Nested values of a TOML config file; raises ConfigError if it cannot be read."""
+    text = _read_config_file(path)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"There is no config file '{path}'.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The config file '{path}' cannot be read: {error}.") from None
-    except tomllib.TOMLDecodeError as error:
+        values = tomllib.loads(text)
+        flatten(values)
+        return values
+    except RecursionError:
+        raise ConfigError(f"The config file '{path}' is nested too deeply.") from None
+    except ValueError as error:  # TOMLDecodeError is one, and so is what Python says of a number with 5,000 digits
         raise ConfigError(
             f"The config file '{path}' is not valid TOML: {error}.", "Write text values in quotes."
         ) from None
 
 
+def _read_config_file(path: Path) -> str:
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_MOST_FILE_BYTES + 1)
+        if len(content) <= _MOST_FILE_BYTES:
+            return content.decode()
+    except FileNotFoundError:
+        raise ConfigError(f"There is no config file '{path}'.") from None
+    except IsADirectoryError:
+        inside = [f"Name the file in it: {found}" for found in sorted(path.glob("*.toml"))]
+        raise ConfigError(f"'{path}' is a folder, not a config file.", inside[0] if inside else "") from None
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f"The config file '{path}' cannot be read: {reason}.") from None
+    except ValueError:
+        raise ConfigError(f"The config file '{path}' cannot be read: it is not text in UTF-8.") from None
+    raise ConfigError(f"The config file '{path}' is too large: it has more than {_MOST_FILE_BYTES:,} bytes.")
+
+
 def parse_setting(setting: str) -> Values:
     """Nested values of one `--set section.key=value`; the value is TOML, or plain text where it is not."""
     key, equals, text = setting.partition("=")
-    if not equals or "." not in key:
-        raise ConfigError(f"'{setting}' is not a setting.", "Write section.key=value, such as optim.lr=0.001.")
+    if not equals or key.count(".") != 1:
+        raise ConfigError(
+            f"'{setting[:_LONGEST_SHOWN]}' is not a setting.", "Write section.key=value, such as optim.lr=0.001."
+        )
     try:
-        value: Any = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text
-    return nest({key.strip(): value})
+        values = tomllib.loads(f"value = {text}")
+        flatten(values)
+    except (ValueError, RecursionError):
+        values = {}
+    return nest({key.strip(): values["value"] if values.keys() == {"value"} else text})
 
 
 def nest(dotted: Mapping[str, Any]) -> Values:
@@ -392,19 +423,18 @@ def differences(one: RunConfig, other: RunConfig) -> dict[str, tuple[Any, Any]]:
 def config_error(error: ValidationError, section: type[BaseModel]) -> ConfigError:
     """Every problem of a validation in one ConfigError, unknown keys with the nearest known one."""
     known = sorted(field_names(section))
-    problems, hints = [], []
-    for problem in error.errors():
-        key = ".".join(str(part) for part in problem["loc"])
-        if problem["type"] == "extra_forbidden":
-            problems.append(f"there is no key '{key}'")
-            hints.append(nearest_name(key, known))
-        elif problem["type"] == "missing":
-            problems.append(f"{key} is missing")
+    told, hints = [], []
+    for key, value, reason in problems(error, section):
+        if reason == "unknown":
+            told.append(f"there is no key '{key[:_LONGEST_SHOWN]}'")
+            hints.append(nearest_name(key[:_LONGEST_SHOWN], known))
+        elif reason == "missing":
+            told.append(f"{key} is missing")
         else:
-            reason = problem["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-            value = "" if isinstance(problem["input"], Mapping) else f" = {problem['input']!r}"
-            problems.append(f"{key}{value}: {_lower(reason)}")
-    message = "The configuration cannot be used: " + "; ".join(dict.fromkeys(problems)) + "."
+            told.append(f"{key} = {shown(value)}: {reason}" if shown(value) else f"{key}: {reason}")
+    told = list(dict.fromkeys(told))
+    more = f"; and {len(told) - _MOST_TOLD:,} more" if len(told) > _MOST_TOLD else ""
+    message = f"The configuration cannot be used: {'; '.join(told[:_MOST_TOLD])}{more}."
     return ConfigError(message, " ".join(dict.fromkeys(filter(None, hints))))
 
 
@@ -422,7 +452,3 @@ def _wrap(sections: list[str], values: Values) -> Values:
     for section in reversed(sections):
         values = {section: values}
     return values
-
-
-def _lower(sentence: str) -> str:
-    return sentence[:1].lower() + sentence[1:]

@@ -68,32 +68,43 @@ def test_toml_round_trip(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("optim.lr", 0, "greater than 0"),
-        ("optim.lr", -1e-3, "greater than 0"),
+        ("optim.lr", 0, "must be a number above 0"),
+        ("optim.lr", -1e-3, "must be a number above 0"),
         ("optim.lr", float("nan"), "finite"),
         ("optim.lr", float("inf"), "finite"),
-        ("optim.lr", "fast", "number"),
-        ("optim.beta2", 1.0, "less than 1"),
+        ("optim.lr", "fast", "= 'fast': must be a number above 0"),
+        ("optim.beta2", 1.0, "must be a number of at least 0 and below 1"),
         ("optim.grad_clip", float("nan"), "finite"),
-        ("optim.schedule", "cosin", "cosine"),
-        ("model.dropout", 1.0, "less than 1"),
-        ("model.dropout", -0.1, "greater than or equal to 0"),
+        ("optim.schedule", "cosin", "must be cosine, linear, wsd or constant"),
+        ("model.dropout", 1.0, "below 1"),
+        ("model.dropout", -0.1, "at least 0"),
         ("model.dropout", float("nan"), "finite"),
-        ("model.n_layer", 0, "greater than or equal to 1"),
+        ("model.n_layer", 0, "must be a whole number from 1 to 512"),
+        ("model.n_layer", 100_000, "must be a whole number from 1 to 512"),
+        ("model.n_layer", "four", "must be a whole number from 1 to 512"),
         ("model.n_embd", 50, "n_embd (50) must be a multiple of n_head (3)"),
-        ("model.block_size", 2.5, "integer"),
-        ("train.batch_size", 0, "greater than or equal to 1"),
-        ("train.max_steps", 0, "greater than or equal to 1"),
-        ("train.epochs", 0, "greater than 0"),
-        ("train.max_time", "5 weeks", "90s, 30m or 1.5h"),
-        ("train.max_time", "-5m", "greater than 0"),
+        ("model.block_size", 2.5, "whole number"),
+        ("train.batch_size", 0, "from 1 to 1,048,576"),
+        ("train.max_steps", 0, "from 1 to 1,000,000,000"),
+        ("train.max_steps", True, "= True: must be a whole number from 1 to 1,000,000,000"),
+        ("train.max_steps", 10**12, "from 1 to 1,000,000,000"),
+        ("train.max_steps", 10**4000, "= a huge number: must be"),
+        ("train.deterministic", 1, "must be true or false"),
+        ("optim.lr", True, "must be a number above 0"),
+        ("data.include", "*.py", "must be a list of texts"),
+        ("tokenizer.kind", 5, "must be text"),
+        ("train.max_time", True, "above 0"),
+        ("train.max_time", "1000000d", "at most 315,360,000"),
+        ("train.epochs", 0, "above 0"),
+        ("train.max_time", "5 weeks", "must be a time such as 90s, 30m, 1.5h or 2d"),
+        ("train.max_time", "-5m", "above 0"),
         ("train.max_time", "nan", "finite"),
-        ("train.seed", -1, "greater than or equal to 0"),
-        ("train.keep_checkpoints", 1, "greater than or equal to 2"),
-        ("train.dtype", "float8", "float32"),
+        ("train.seed", -1, "from 0 to 9,223,372,036,854,775,807"),
+        ("train.keep_checkpoints", 1, "at least 2"),
+        ("train.dtype", "float8", "must be float32, bfloat16 or float16"),
         ("train.compile", "maybe", "auto"),
-        ("data.val_fraction", 1.0, "less than 1"),
-        ("tokenizer.vocab_size", 256, "greater than or equal to 257"),
+        ("data.val_fraction", 1.0, "above 0 and below 1"),
+        ("tokenizer.vocab_size", 256, "from 257 to 1,048,576"),
     ],
 )
 def test_impossible_values(key: str, value: object, words: str) -> None:
@@ -166,7 +177,19 @@ def test_settings(setting: str, values: dict[str, Any]) -> None:
     assert parse_setting(setting) == values
 
 
-@pytest.mark.parametrize("setting", ["optim.lr", "lr=1", "=1", "preset=nano"])
+@pytest.mark.parametrize("text", ["[" * 5000, "1\nother = 2", "9" * 5000, "{a = " * 5000])
+def test_a_value_that_is_no_toml_is_text(text: str) -> None:
+    assert parse_setting(f"train.device={text}") == {"train": {"device": text}}
+
+
+def test_many_problems_are_cut_short() -> None:
+    error = problem({f"train.x{number}": 1 for number in range(100)} | {"train.device": 5 * [1]})
+    assert "; and 81 more." in error.message
+    assert "x" * 200 not in problem({"train." + "x" * 5000: 1}).message
+    assert len(problem({"optim.lr": "y" * 5000}).message) < 300
+
+
+@pytest.mark.parametrize("setting", ["optim.lr", "lr=1", "=1", "preset=nano", "a.b.c=1", "." * 5000 + "=1"])
 def test_what_is_no_setting(setting: str) -> None:
     with pytest.raises(ConfigError, match="is not a setting"):
         parse_setting(setting)
@@ -183,8 +206,26 @@ def test_config_files(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config_file(path)
-    with pytest.raises(ConfigError, match="cannot be read"):
+    path.write_text("a" * (1 << 20) + "a")
+    with pytest.raises(ConfigError, match="too large"):
+        load_config_file(path)
+    for deep in ("x = " + "[" * 5000, ".".join("a" * 5000) + " = 1", "x = " + "{a = " * 5000):
+        path.write_text(deep)
+        with pytest.raises(ConfigError, match="too deeply"):
+            load_config_file(path)
+    path.write_text("x = " + "9" * 5000)
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        load_config_file(path)
+
+
+def test_a_folder_is_no_config_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is a folder, not a config file") as caught:
         load_config_file(tmp_path)
+    assert caught.value.hint == ""
+    (tmp_path / "gptcli.toml").touch()
+    with pytest.raises(ConfigError, match="is a folder, not a config file") as caught:
+        load_config_file(tmp_path)
+    assert caught.value.hint == f"Name the file in it: {tmp_path / 'gptcli.toml'}"
 
 
 def test_merge_takes_the_later_layer_key_by_key() -> None:

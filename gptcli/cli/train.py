@@ -123,12 +123,16 @@ def train(
         "optim.skip_spikes": skip_spikes, "train.compile": compile_, "train.seed": seed,
         "train.eval_every": eval_every, "train.save_every": save_every,
         "train.sample_every": sample_every, "train.log_every": log_every,
-        "train.micro_batch_size": _unless_auto(micro_batch_size), "train.dtype": _unless_auto(dtype),
+        "train.micro_batch_size": _number_unless_auto(micro_batch_size), "train.dtype": _unless_auto(dtype),
         "train.device": _unless_auto(device), "tokenizer.kind": tokenizer, "tokenizer.vocab_size": vocab_size,
         "data.val_fraction": val_fraction, "data.include": include,
     }  # fmt: skip
     wish = Wish(data, out, preset, config_file, flags, settings or [], resume.value, dry_run)
     run_training(wish, Output(quiet, verbose, as_json, no_color), shlex.join(["gptcli", *sys.argv[1:]]))
+
+
+def _number_unless_auto(value: str) -> int | str | None:
+    return int(value) if value.isdecimal() and len(value) < 19 else _unless_auto(value)
 
 
 def _unless_auto(value: str) -> str | None:

@@ -18,6 +18,7 @@ from gptcli.checkpoints.names import TOKENIZER
 from gptcli.checkpoints.run_folder import is_run, lost_checkpoints, missing_part, next_free, read_run
 from gptcli.config import (
     CHANGEABLE_ON_RESUME,
+    MOST,
     RunConfig,
     build_config,
     differences,
@@ -273,12 +274,14 @@ def _max_steps(config: RunConfig, request: Request, dataset: Dataset, device: to
     """The number of updates over which the schedule runs, fixed before the first one."""
     train = config.train
     by_epochs = math.ceil(train.epochs * epoch_steps(config, dataset)) if train.epochs else None
+    if by_epochs and not train.max_steps and by_epochs > MOST:
+        raise UsageError(f"{train.epochs:g} epochs are {by_epochs:,} steps; {MOST:,} are the most.", "Lower --epochs.")
     if by_epochs:
         return max(1, min(by_epochs, train.max_steps or by_epochs))
     if train.max_steps:
         return train.max_steps
     assert train.max_time, "a budget without steps or epochs has a time"
-    return steps_within(train.max_time, config, dataset, device)
+    return min(MOST, steps_within(train.max_time, config, dataset, device))
 
 
 def _with_train(config: RunConfig, **values: object) -> RunConfig:

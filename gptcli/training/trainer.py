@@ -16,6 +16,7 @@ from gptcli.interop.huggingface import tensors_from_hf, tensors_to_hf
 from gptcli.model.experts import Spread
 from gptcli.model.gpt import GPT
 from gptcli.model.loss import bits_per_unit
+from gptcli.presets import preset
 from gptcli.text.dataset import Dataset
 from gptcli.training.batches import Batches
 from gptcli.training.budget import budget_end, closing_event
@@ -311,7 +312,9 @@ class Trainer:
 
     def _retry_hint(self) -> str:
         kept = f"The checkpoint of step {self.saved_step:,} is kept. " if self.saved_step else ""
-        return f"{kept}Try a lower --lr, such as {self.run.config.optim.lr / 2:g}, with --resume never."
+        rate, usual = self.run.config.optim.lr, preset(self.run.config.preset)["optim"]["lr"]
+        lower = f"{usual:g} as the preset has it" if rate > usual else f"{rate / 2:g}"
+        return f"{kept}Try a lower --lr, such as {lower}, with --resume never."
 
     def _no_room(self, ids: Tensor) -> OutOfMemoryError:
         return no_room_for_gradients(self.model, self.hidden, self.optimizer, ids, self.micro_batch_size, self.dtype)

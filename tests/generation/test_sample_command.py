@@ -148,7 +148,7 @@ def test_wrong_usage(sample: Sample, arguments: list[str], told: str) -> None:
         (["--device", "abacus"], "abacus"),
         (["--checkpoint", "12"], "no checkpoint '12'"),
         (["-f", "missing.txt"], "missing.txt"),
-        (["--num-samples", "1000000000000"], r"GB are free.\s+Hint: Use --num-samples \d+"),
+        (["--num-samples", "1000000000"], r"GB are free.\s+Hint: Use --num-samples \d+"),
     ],
 )
 def test_expected_failures(sample: Sample, arguments: list[str], told: str) -> None:

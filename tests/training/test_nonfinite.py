@@ -107,6 +107,16 @@ def test_control_without_the_guard(
         check_guard(dataset, tmp_path / "run", monkeypatch, POISONS[name])
 
 
+@pytest.mark.parametrize(("lr", "hint"), [(1e30, "such as 0.006 as the preset has it"), (0.004, "such as 0.002,")])
+def test_the_rate_that_is_hinted_at_is_of_use(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lr: float, hint: str
+) -> None:
+    poison_step(monkeypatch, 1, in_the_loss(float("nan")))
+    with pytest.raises(NonFiniteError) as caught:
+        run(dataset, tmp_path / "run", {"optim.lr": lr})
+    assert hint in caught.value.hint
+
+
 @pytest.mark.parametrize("rhythm", ["train.save_every", "train.eval_every"])
 def test_a_bad_update_is_noticed_before_anything_is_kept(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rhythm: str

@@ -113,8 +113,7 @@ BAD = {
     "--preset smal": "Did you mean 'small'?",
     "--set optim.learningrate=1": "no key 'optim.learningrate'",
     "--set lr=1": "is not a setting",
-    "--max-time soon": "90s, 30m or 1.5h",
-    "--micro-batch-size many": "train.micro_batch_size",
+    "--max-time soon": "a time such as 90s, 30m, 1.5h or 2d",
     "--dtype float8": "train.dtype",
     "--schedule cosin": "optim.schedule",
     "--compile maybe": "train.compile",
@@ -123,7 +122,9 @@ BAD = {
     "-c missing.toml": "no config file",
     "--resume must": "no run",
     "--resume perhaps": "perhaps",
-    "--lr 0 --dropout 2 --vocab-size 1": "model.dropout = 2.0: must be less than 1; optim.lr = 0.0",
+    "--lr 0 --dropout 2 --vocab-size 1": "= 2.0: must be a number of at least 0 and below 1; optim.lr = 0.0",
+    "--n-layer 100000": "model.n_layer = 100000: must be a whole number from 1 to 512",
+    "--micro-batch-size many": "= 'many': must be a whole number",
 }
 
 

@@ -1,0 +1,84 @@
+"""What is wrong with a value, in words: pydantic finds it, and this says what is allowed instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+_SHOWN = 60
+_WORDS = {bool: "true or false", str: "text", tuple: "a list of texts"}
+_NUMBERS = {int: "a whole number", float: "a number"}
+
+
+def problems(error: ValidationError, section: type[BaseModel]) -> Iterable[tuple[str, Any, str]]:
+    """Dotted key, value and reason ("must be a whole number from 1 to 512") of everything that is wrong.
+
+    A key that is unknown has the reason "unknown", one that is needed "missing".
+    """
+    for problem in error.errors():
+        location = tuple(str(part) for part in problem["loc"])
+        yield ".".join(location), problem["input"], _reason(problem, location, section)
+
+
+def shown(value: object) -> str:
+    """A value for a sentence: as Python writes it, cut short; "" for a table."""
+    if isinstance(value, Mapping):
+        return ""
+    text = repr(value) if not isinstance(value, int) or abs(value) < 10**_SHOWN else "a huge number"
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+def _reason(problem: Mapping[str, Any], location: tuple[str, ...], section: type[BaseModel]) -> str:
+    if problem["type"] == "extra_forbidden":
+        return "unknown"
+    if problem["type"] == "missing":
+        return "missing"
+    if problem["type"] == "value_error":  # a rule of our own, in words of our own
+        return str(problem["msg"]).removeprefix("Value error, ")
+    value = problem["input"]
+    not_finite = isinstance(value, float) and (value != value or abs(value) == float("inf"))
+    return f"must be {_allowed(location, section, 'finite ' if not_finite else '')}"
+
+
+def _allowed(location: tuple[str, ...], section: type[BaseModel], finite: str) -> str:
+    """What the field of a config class allows: "a number above 0"."""
+    field = section.model_fields[location[0]]
+    inner = field.annotation
+    if isinstance(inner, type) and issubclass(inner, BaseModel):
+        return _allowed(location[1:], inner, finite) if len(location) > 1 else "a table of settings"
+    return _described(inner, field.metadata, finite)
+
+
+def _described(kind: Any, rules: list[Any], finite: str) -> str:
+    if get_origin(kind) is Annotated:
+        kind, *more = get_args(kind)
+        return _described(kind, [*rules, *more], finite)
+    if get_origin(kind) in (Union, UnionType):
+        return _described(next(part for part in get_args(kind) if part is not NoneType), rules, finite)
+    if get_origin(kind) is Literal:
+        *others, last = get_args(kind)
+        return f"{', '.join(others)} or {last}"
+    if kind in _NUMBERS:
+        return f"{_NUMBERS[kind].replace('a ', f'a {finite}', 1)}{_range(rules)}"
+    return _WORDS.get(get_origin(kind) or kind, "something else")
+
+
+def _range(rules: list[Any]) -> str:
+    """ " from 1 to 512", from pydantic's constraints."""
+    flat = [part for rule in rules for part in (rule.metadata if isinstance(rule, FieldInfo) else [rule])]
+    bounds = {name: getattr(rule, name) for rule in flat for name in ("ge", "gt", "le", "lt") if hasattr(rule, name)}
+    above, below = bounds.get("gt"), bounds.get("lt")
+    least, most = bounds.get("ge"), bounds.get("le")
+    if least is not None and most is not None:
+        return f" from {least:,} to {most:,}"
+    words = [
+        f" of at least {least:,}" if least is not None else "",
+        f" above {above:,}" if above is not None else "",
+        f" below {below:,}" if below is not None else "",
+        f" of at most {most:,}" if most is not None else "",
+    ]
+    return " and".join(filter(None, words))
