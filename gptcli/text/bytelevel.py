@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from functools import cached_property
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -23,11 +24,10 @@ from gptcli.text.tokenizer_json import (
     fingerprint,
     library_errors,
 )
-from gptcli.text.words import WordEncoder, has_sure_spaces
+from gptcli.text.words import WordEncoder
 
 Unknown = Literal["error", "skip"]
 _NEVER_IN_UTF8 = frozenset(b"\xc0\xc1" + bytes(range(0xF5, 0x100)))
-_BATCH_PIECES = 16
 _NAMED_CHARACTERS = 10
 
 
@@ -67,7 +67,6 @@ class ByteLevelTokenizer:
             self.emittable[self.end_of_text] = True
         single = {data[0] for data in self._bytes if len(data) == 1}
         self._missing_bytes = frozenset(range(256)) - _NEVER_IN_UTF8 - single
-        self._encode_words = WordEncoder(self._encode_batch)
         self._cuttable = _words_of_gpt2(self._document)
 
     def encode(self, text: str, *, unknown: Unknown = "error") -> list[int]:
@@ -88,14 +87,17 @@ class ByteLevelTokenizer:
         Memory is bounded by some MB where the tokenizer cuts words as GPT-2 does; for other patterns, where nobody
         can know a safe cut, the whole text is put together first. Raises TokenizerError for unknown characters.
         """
-        parts = recut(pieces) if self._cuttable else iter(["".join(pieces)])
-        while batch := list(islice(parts, _BATCH_PIECES)):
-            text = "".join(batch)
+        if self._cuttable:
+            yield from self._words.encode(self._known(recut(pieces)))
+        else:
+            for text in self._known(["".join(pieces)]):
+                yield np.array(self._encode_batch([text])[0], dtype=np.uint32)
+
+    def _known(self, texts: Iterable[str]) -> Iterator[str]:
+        """The same texts; raises TokenizerError for unknown characters."""
+        for text in texts:
             self.refuse_unknown(text)
-            if self._cuttable and has_sure_spaces(text):
-                yield self._encode_words(text)
-            else:
-                yield np.fromiter(chain.from_iterable(self._encode_batch(batch)), dtype=np.uint32)
+            yield text
 
     def refuse_unknown(self, text: str) -> None:
         """Raise a TokenizerError that names the characters of `text` that the tokenizer has no ids for, if any."""
@@ -125,6 +127,10 @@ class ByteLevelTokenizer:
     def to_json(self) -> str:
         """The content of `tokenizer.json`."""
         return json.dumps(self._document, indent=2, ensure_ascii=False) + "\n"
+
+    @cached_property
+    def _words(self) -> WordEncoder:
+        return WordEncoder(self._encode_batch)
 
     def _encode_batch(self, texts: list[str]) -> list[list[int]]:
         with library_errors(self._name):

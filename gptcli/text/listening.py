@@ -18,18 +18,27 @@ def listening(work: Callable[[], Result]) -> Result:
     """What `work()` returns or raises. Where a signal's handler raises, that comes through at once."""
     if threading.current_thread() is not threading.main_thread():
         return work()  # no signals here
+    return begin(work)()
+
+
+def begin(work: Callable[[], Result]) -> Callable[[], Result]:
+    """Begin `work()` beside what comes next; what this returns waits for its end, and returns or raises what it did."""
     results: list[Result] = []
     errors: list[BaseException] = []
 
     def keep() -> None:
         try:
             results.append(work())
-        except BaseException as error:  # to be raised in the main thread
+        except BaseException as error:  # to be raised where it is waited for
             errors.append(error)
 
     thread = threading.Thread(target=keep, daemon=True)
     thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
+
+    def wait() -> Result:
+        thread.join()
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    return wait

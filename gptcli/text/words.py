@@ -1,28 +1,24 @@
-"""A memory of words that were encoded before: most of a text is a few thousand words, over and over.
+"""Encoding word by word: only new words go to the library, since most of a text is the same words over and over.
 
-A word here is a stretch of white space and what follows it, up to the next white space. Each begins at a safe cut
-(see `cuts`): a character that is surely no space, then a space, tab or line end. So the ids of a text are the ids of
-its words in a row, and only new words go to the library. On English text this is several times quicker.
+What a word is, the pattern says (see `splitting`); merges never reach across words. So the ids of a text are the ids of
+its words in a row.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 import numpy as np
 
+from gptcli.text.listening import begin
+from gptcli.text.splitting import Splitter
+from gptcli.text.word_table import WordTable
+
 EncodeBatch = Callable[[list[str]], list[list[int]]]
 
-_WORD = re.compile(r"[ \n\t\r]*[^ \n\t\r]+|[ \n\t\r]+")
-_UNSURE_SPACE = re.compile("[\v\f\x1c-\x1f\x85\xa0\u1680\u180e\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff]")
 _MOST_WORDS = 1 << 19
 _MOST_IDS = 1 << 22
-
-
-def has_sure_spaces(text: str) -> bool:
-    """Whether all white space of `text` is space, tab or line end, so that its words can be encoded one by one."""
-    return not _UNSURE_SPACE.search(text)
 
 
 class WordEncoder:
@@ -30,44 +26,87 @@ class WordEncoder:
 
     def __init__(self, encode_batch: EncodeBatch) -> None:
         self._encode_batch = encode_batch
-        self._numbers = _Numbers()
-        self._ids: np.ndarray = np.zeros(0, dtype=np.uint32)
-        self._starts: np.ndarray = np.zeros(1, dtype=np.int64)
+        self._splitter, self._table = Splitter(), WordTable()
+        self._ids, self._starts = _Growing(np.uint32), _Growing(np.int64)  # word i's ids begin at starts[i]
+        self._forget()
 
-    def __call__(self, text: str) -> np.ndarray:
-        """Ids of `text`, which must start at a safe cut and have sure spaces."""
-        if len(self._numbers) > _MOST_WORDS or self._ids.size > _MOST_IDS:
-            self._forget()
-        known, words = len(self._numbers), _WORD.findall(text)
-        numbers = np.fromiter(map(self._numbers.__getitem__, words), dtype=np.int64, count=len(words))
-        if len(self._numbers) > known:
-            try:
-                self._learn(list(self._numbers)[known:])
-            except BaseException:
-                self._forget()  # numbered but not learned: such words must not be found again
-                raise
-        # A ragged gather: word i's ids lie at starts[i] : starts[i] + lengths[i] of one long array.
-        starts, lengths = self._starts[numbers], self._starts[numbers + 1] - self._starts[numbers]
-        ends = np.cumsum(lengths)
-        places = np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1] if ends.size else 0)
-        ids: np.ndarray = self._ids[places]
+    def encode(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
+        """The ids of each text, uint32, as if nothing stood before or after it.
+
+        The library encodes the new words of a text while the next one is read and looked up.
+        """
+        waiting: Callable[[], np.ndarray] | None = None
+        try:
+            for data, starts in map(self._splitter.split, texts):
+                if len(self._table) > _MOST_WORDS or len(self._ids.values) > _MOST_IDS:
+                    if waiting:
+                        yield waiting()
+                        waiting = None
+                    self._forget()
+                following = self._begin(data, starts)
+                if waiting:
+                    yield waiting()
+                waiting = following
+            if waiting:
+                yield waiting()
+                waiting = None
+        finally:
+            if waiting:
+                self._forget()  # it has words whose ids were not learned
+
+    def _begin(self, data: bytes, starts: np.ndarray) -> Callable[[], np.ndarray]:
+        """Look up the words of a text, and begin to learn the new ones; the result waits for that and gives the ids."""
+        known = len(self._table)
+        numbers = self._table.look_up(data, starts)
+        new = self._table.words(known)
+        learned = begin(lambda: self._encoded(new))
+
+        def ids() -> np.ndarray:
+            lengths, ids = learned()
+            self._starts.extend(len(self._ids.values) + np.cumsum(lengths))
+            self._ids.extend(ids)
+            return self._ids_of(numbers)
+
         return ids
 
-    def _learn(self, words: list[str]) -> None:
-        encoded = self._encode_batch(words)
-        lengths = np.array([len(ids) for ids in encoded], dtype=np.int64)
-        new = np.fromiter((token for ids in encoded for token in ids), dtype=np.uint32, count=int(lengths.sum()))
-        self._starts = np.concatenate([self._starts, self._starts[-1] + np.cumsum(lengths)])
-        self._ids = np.concatenate([self._ids, new])
+    def _encoded(self, words: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+        """How many ids each word has, int64, and the ids, uint32."""
+        encoded = self._encode_batch([word.decode() for word in words])
+        lengths = np.fromiter(map(len, encoded), np.int64, count=len(encoded))
+        return lengths, np.fromiter(chain.from_iterable(encoded), np.uint32, count=int(lengths.sum()))
+
+    def _ids_of(self, numbers: np.ndarray) -> np.ndarray:
+        """The ids of words in a row: a ragged gather, since word i has the ids starts[i] … starts[i + 1] - 1."""
+        starts = self._starts.values.take(numbers)
+        lengths = self._starts.values.take(numbers + 1) - starts
+        ends = np.cumsum(lengths)
+        places = np.repeat(starts - (ends - lengths), lengths)
+        places += np.arange(len(places))
+        ids: np.ndarray = self._ids.values.take(places)
+        return ids
 
     def _forget(self) -> None:
-        self._numbers.clear()
-        self._ids, self._starts = self._ids[:0], self._starts[:1]
+        self._table.clear()
+        self._ids.clear()
+        self._starts.clear()
+        self._starts.extend(np.zeros(1, dtype=np.int64))
 
 
-class _Numbers(dict[str, int]):
-    """Numbers keys in the order in which they are first asked for."""
+class _Growing:
+    """An array that grows at its end without being copied each time. `values` is what it holds now."""
 
-    def __missing__(self, key: str) -> int:
-        number = self[key] = len(self)
-        return number
+    def __init__(self, dtype: type[np.generic]) -> None:
+        self._room = np.empty(0, dtype=dtype)
+        self.values = self._room
+
+    def extend(self, more: np.ndarray) -> None:
+        size = len(self.values) + len(more)
+        if size > len(self._room):
+            room = np.empty(2 * size, dtype=self._room.dtype)
+            room[: len(self.values)] = self.values
+            self._room = room
+        self._room[len(self.values) : size] = more
+        self.values = self._room[:size]
+
+    def clear(self) -> None:
+        self.values = self._room[:0]

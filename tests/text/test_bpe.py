@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from itertools import chain
 
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptcli.errors import TokenizerError
-from gptcli.text import bytelevel, cuts, words
+from gptcli.text import bytelevel, cuts, splitting, words
 from gptcli.text.bpe import train_bpe
 from gptcli.text.bytelevel import ByteLevelTokenizer
 from gptcli.text.tokenizer import StreamDecoder
@@ -62,14 +61,13 @@ def test_pieces_equal_whole_control_cuts(bpe: ByteLevelTokenizer, monkeypatch: p
 def test_pieces_equal_whole_control_words(bpe: ByteLevelTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "the cat sat on the mat"
     assert pieces_equal_whole(bpe, text, [])
-    monkeypatch.setattr(words, "_WORD", re.compile(r"\s+|\S+"))
+    monkeypatch.setattr(splitting, "_BLANK", 0)
     assert not pieces_equal_whole(bpe, text, [])
 
 
 def test_word_memory_that_overflows_changes_nothing(bpe: ByteLevelTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(words, "_MOST_WORDS", 3)
     monkeypatch.setattr(cuts, "PIECE_CHARACTERS", 20)
-    monkeypatch.setattr(bytelevel, "_BATCH_PIECES", 1)
     assert pieces_equal_whole(bpe, "a rose is a rose is a rose " * 20, [])
 
 
@@ -77,11 +75,19 @@ def test_word_memory_survives_an_interruption() -> None:
     def interrupted(batch: list[str]) -> list[list[int]]:
         raise KeyboardInterrupt
 
-    encode = words.WordEncoder(interrupted)
+    words_of = words.WordEncoder(interrupted)
     with pytest.raises(KeyboardInterrupt):
-        encode("a b")
-    encode._encode_batch = lambda batch: [[len(word)] for word in batch]
-    assert encode("a bc").tolist() == [1, 3]
+        list(words_of.encode(["a b"]))
+    words_of._encode_batch = lambda batch: [[len(word)] for word in batch]
+    assert [ids.tolist() for ids in words_of.encode(["a bc", "bc a"])] == [[1, 3], [2, 2]]
+
+
+def test_who_stops_half_way_spoils_nothing() -> None:
+    words_of = words.WordEncoder(lambda batch: [[len(word)] for word in batch])
+    stopped = words_of.encode(["a", "b ccc"])
+    next(stopped)
+    stopped.close()
+    assert [ids.tolist() for ids in words_of.encode(["b ccc"])] == [[1, 4]]
 
 
 def test_text_without_spaces_is_cut_too() -> None:
