@@ -18,6 +18,7 @@ import torch
 
 from gptcli.checkpoints.checkpoint import newest_checkpoint
 from gptcli.checkpoints.model_folder import checkpoint_steps, open_model
+from gptcli.storage import REPLACED_SUFFIX, TEMPORARY_SUFFIX
 from tests.conftest import ROOT
 from tests.crash.disk import CHANGING, Operation
 from tests.crash.watching import read_record
@@ -134,7 +135,8 @@ def said(folder: Path) -> str:
 
 
 def leftovers(folder: Path) -> list[Path]:
-    return [path.relative_to(folder) for path in folder.rglob("*.partial")]
+    found = (path.relative_to(folder) for path in folder.rglob(".*"))
+    return [path for path in found if path.suffix in (TEMPORARY_SUFFIX, REPLACED_SUFFIX)]
 
 
 def newest_step(run: Path, damaged: int = -1) -> int:

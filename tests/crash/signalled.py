@@ -1,0 +1,85 @@
+"""The command line, to which a signal comes when it enters a phase of its work.
+
+    python -m tests.crash.signalled PHASE DELAY SIGNAL[,SIGNAL] train book.txt …
+
+The signals are sent by the process to itself, DELAY seconds after it entered the phase; the second follows the first
+after as much again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+from unittest import mock
+
+from gptcli.__main__ import main
+
+PHASES = {
+    "reading": ("gptcli.text.dataset.survey", 1),
+    "tokenizing": ("gptcli.text.dataset.write_dataset", 1),
+    "new run": ("gptcli.training.session.create_run", 1),
+    "first step": ("gptcli.training.trainer.accumulate_gradients", 1),
+    "a step": ("gptcli.training.trainer.accumulate_gradients", 8),
+    "compiling": ("gptcli.training.trainer.compile_hidden", 1),
+    "evaluation": ("gptcli.training.trainer.evaluate", 2),
+    "best weights": ("gptcli.training.saving.replace_weights", 2),
+    "saving": ("gptcli.training.saving.save_checkpoint", 2),
+    "retention": ("gptcli.training.saving.prune_checkpoints", 3),
+    "sampling": ("gptcli.generation.stream.generate", 1),
+}
+"""The function with which a phase begins, and the call of it that counts."""
+IMPORTED = {"import": "gptcli.cli.train", "import of torch": "torch.nn"}
+"""The module whose import is the phase."""
+
+
+class Importing:
+    """A finder of modules that finds none; it tells when one is looked for."""
+
+    def __init__(self, name: str, enter: Callable[[], None]) -> None:
+        self._name, self._enter = name, enter
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> None:
+        if name == self._name:
+            self._enter()
+
+
+def signalling(delay: float, signums: list[int]) -> Callable[[], None]:
+    """A function that sends the signals."""
+
+    def enter() -> None:
+        for number, signum in enumerate(signums):
+            if delay == 0:
+                os.kill(os.getpid(), signum)
+            else:
+                threading.Timer((1 + number) * delay, os.kill, [os.getpid(), signum]).start()
+
+    return enter
+
+
+def watch(function: str, call: int, enter: Callable[[], None]) -> None:
+    """Have `enter` called at the call number `call` of a function."""
+    module, _, name = function.rpartition(".")
+    plain, calls = getattr(importlib.import_module(module), name), itertools.count(1)
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        if next(calls) == call:
+            enter()
+        return plain(*arguments, **options)
+
+    mock.patch(function, watched).start()
+
+
+if __name__ == "__main__":
+    phase, delay, signums, *arguments = sys.argv[1:]
+    enter = signalling(float(delay), [int(signum) for signum in signums.split(",")])
+    if phase in IMPORTED:
+        sys.meta_path.insert(0, Importing(IMPORTED[phase], enter))  # type: ignore[arg-type]
+    else:
+        watch(*PHASES[phase], enter)
+    sys.argv = ["gptcli", *arguments]
+    main()

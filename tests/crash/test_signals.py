@@ -1,0 +1,122 @@
+"""Ctrl-C once and twice, SIGTERM and SIGHUP, in each phase of the real command line.
+
+It ends with the exit code of the signal and no traceback; what it had is saved; the same command goes on to the end of
+a run that nothing disturbed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.crash.sessions import RUN, TRAIN, Sessions, leftovers, newest_step
+from tests.crash.signalled import IMPORTED, PHASES
+from tests.training.small_runs import assert_same_end
+
+SIGNALS = {
+    "SIGINT": [signal.SIGINT],
+    "SIGINT twice": [signal.SIGINT, signal.SIGINT],
+    "SIGTERM": [signal.SIGTERM],
+    "SIGHUP": [signal.SIGHUP],
+}
+DELAYS = (0.0, 0.004)
+"""At once, in the middle of a function of Python, or a moment later, wherever that is."""
+SAVING = ("new run", "first step", "a step", "evaluation", "best weights", "saving", "retention")
+"""Phases in which a first signal is noted, and obeyed after a step and a save."""
+TRAINING = (*IMPORTED, "reading", "tokenizing", *SAVING)
+COMPILED = [*TRAIN, "--compile", "on"]
+SAMPLE = ["sample", str(RUN), "-n", "300", "--seed", "1", "--quiet"]
+
+
+def signalled(
+    folder: Path, phase: str, name: str, delay: float, arguments: list[str]
+) -> subprocess.CompletedProcess[str]:
+    """The command, to its end, which must be that of the signal."""
+    sent = SIGNALS[name]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.crash.signalled",
+        phase,
+        str(delay),
+        ",".join(str(int(one)) for one in sent),
+    ]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TORCHINDUCTOR_CACHE_DIR": str(folder.parent / "inductor")}
+    done = subprocess.run(
+        [*command, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 128 + sent[0], f"exit {done.returncode}: {done.stdout}{done.stderr}"
+    assert "Traceback" not in done.stderr, done.stderr
+    assert "Exception ignored" not in done.stderr, done.stderr
+    assert done.stdout == "" or arguments[0] == "sample", done.stdout
+    return done
+
+
+def check_training(sessions: Sessions, phase: str, name: str, delay: float) -> None:
+    folder = sessions.new()
+    done = signalled(folder, phase, name, delay, TRAIN)
+    if phase in SAVING and name != "SIGINT twice":
+        assert "Stopped at step" in done.stderr, done.stderr
+        assert "Go on with: gptcli train" in done.stderr
+        assert (newest_step(folder / RUN) > 0) == (", saved." in done.stderr)
+        assert leftovers(folder) == []
+    sessions.go_on(folder)
+    sessions.check_end(folder)
+    sessions.done_with(folder)
+
+
+@pytest.mark.parametrize(
+    ("phase", "name"),
+    [
+        ("import of torch", "SIGINT"),
+        ("tokenizing", "SIGTERM"),
+        ("a step", "SIGINT"),
+        ("saving", "SIGINT twice"),
+        ("retention", "SIGHUP"),
+    ],
+)
+def test_some_signals(sessions: Sessions, phase: str, name: str) -> None:
+    check_training(sessions, phase, name, DELAYS[0])
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("phase", TRAINING)
+def test_every_signal_in(sessions: Sessions, phase: str) -> None:
+    for name, delay in product(SIGNALS, DELAYS):
+        try:
+            check_training(sessions, phase, name, delay)
+        except AssertionError as error:
+            error.add_note(f"{name} {delay} s after {phase} began")
+            raise
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", SIGNALS)
+def test_every_signal_while_sampling(sessions: Sessions, name: str) -> None:
+    for delay in DELAYS:
+        signalled(sessions.whole, "sampling", name, delay, SAMPLE)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", SIGNALS)
+def test_every_signal_while_compiling(sessions: Sessions, name: str) -> None:
+    """Where there is no compiler, nothing is compiled, and there is no such phase."""
+    if shutil.which("g++"):
+        whole, folder = sessions.new(), sessions.new()
+        sessions.go_on(whole, arguments=COMPILED)
+        for delay in (0.0, 1.0):
+            signalled(folder, "compiling", name, delay, COMPILED)
+        sessions.go_on(folder, arguments=COMPILED)
+        assert_same_end(folder / RUN, whole / RUN)
+
+
+def test_every_phase_is_tried() -> None:
+    assert {*TRAINING, "sampling", "compiling"} == {*IMPORTED, *PHASES}
