@@ -77,6 +77,7 @@ def sample(
         _choice("--seed", metavar="N", help="The same seed gives the same text (default: a fresh one, told)."),
     ] = None,
     no_echo: Annotated[bool, typer.Option("--no-echo", help="Leave the prompt out of the output.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Let control characters act on the terminal.")] = False,
     interactive: Annotated[
         bool, typer.Option("-i", "--interactive", help="Continue lines that you type, until Ctrl-D.")
     ] = False,
@@ -110,10 +111,10 @@ def sample(
     texts = _texts(prompt, prompt_file, interactive)
     folder = _load(run, checkpoint, device, dtype, config.num_samples, output)
     if interactive:
-        _converse(folder, texts, config, unknown, output)
+        _converse(folder, texts, config, unknown, output, raw=raw)
     else:
         for text in texts:
-            _continue(folder, text, config, unknown, output, echo=not no_echo)
+            _continue(folder, text, config, unknown, output, echo=not no_echo, raw=raw)
 
 
 def _converse(
@@ -122,12 +123,14 @@ def _converse(
     config: SamplingConfig,
     unknown: options.UnknownCharacters,
     output: Output,
+    *,
+    raw: bool,
 ) -> None:
     """Continue line after line, each with seeds of its own. A line that cannot be encoded ends nothing."""
     for turn, line in enumerate(lines):
         own = config.model_copy(update={"seed": config.seed + turn * config.num_samples})
         try:
-            _continue(folder, line, own, unknown, output, echo=False)
+            _continue(folder, line, own, unknown, output, echo=False, raw=raw)
         except TokenizerError as error:
             output.warn(f"{error.message} {error.hint}".rstrip())
 
@@ -184,6 +187,7 @@ def _continue(
     output: Output,
     *,
     echo: bool,
+    raw: bool,
 ) -> None:
     """Continue one prompt and show the result."""
     from gptcli.generation.prompt import prompt_ids
@@ -203,5 +207,5 @@ def _continue(
     if output.as_json:
         samples = show_json(events, output, prompt=text)
     else:
-        samples = show_text(events, config.num_samples, before=text if echo else "")
+        samples = show_text(events, config.num_samples, before=text if echo else "", raw=raw)
     output.note(closing_line(samples))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import unicodedata
 from dataclasses import dataclass
@@ -58,16 +59,20 @@ class Output:
         """A result for people, such as a table, on standard output."""
         console = self.out
         for part in parts:
-            console.print(part, markup=False, highlight=False)
+            console.print(printable(part) if isinstance(part, str) else part, markup=False, highlight=False)
 
     def result(self, text: str) -> None:
-        """One line of result on standard output, exactly as it is."""
-        sys.stdout.write(text + "\n")
+        """One line of result on standard output: exactly as it is on a pipe, made harmless on a terminal."""
+        sys.stdout.write((printable(text) if sys.stdout.isatty() else text) + "\n")
         sys.stdout.flush()
 
     def json(self, value: Any, *, indent: int | None = None) -> None:
-        """A result for programs on standard output; NaN and infinity become null, as JSON has neither."""
-        self.result(json.dumps(_finite(value), ensure_ascii=False, indent=indent, allow_nan=False))
+        """A result for programs on standard output; NaN and infinity become null, as JSON has neither.
+
+        On a terminal it is the same value: JSON has its own way to write control characters.
+        """
+        text = json.dumps(_finite(value), ensure_ascii=False, indent=indent, allow_nan=False)
+        self.result(re.sub("[^ -~\n]", _json_escaped, text) if sys.stdout.isatty() else text)
 
     def _tell(self, text: str, style: str) -> None:
         self.err.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=not self.err.is_terminal)
@@ -82,6 +87,10 @@ def printable(text: str) -> str:
 
 def _acts_on_terminal(char: str) -> bool:
     return (unicodedata.category(char) == "Cc" and char not in "\n\t") or char in _BIDI_CONTROLS
+
+
+def _json_escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}" if _acts_on_terminal(found[0]) else found[0]
 
 
 def _escaped(char: str) -> str:

@@ -18,14 +18,15 @@ _REASONS: dict[FinishReason, str] = {
 }
 
 
-def show_text(events: Iterable[Piece | Finished], count: int, *, before: str) -> list[Finished]:
+def show_text(events: Iterable[Piece | Finished], count: int, *, before: str, raw: bool = False) -> list[Finished]:
     """Print `count` samples in their order, each whole, after the text `before` (the prompt, or ""); their summaries.
 
-    The sample whose turn it is streams; those that run beside it wait until it is complete.
+    The sample whose turn it is streams; those that run beside it wait until it is complete. With `raw` control
+    characters reach a terminal too.
     """
     waiting: dict[int, str] = defaultdict(str)
     finished: dict[int, Finished] = {}
-    writer, turn = _Writer(), 0
+    writer, turn = _Writer(raw=raw), 0
     writer.write(before)
     for event in events:
         if isinstance(event, Finished):
@@ -89,10 +90,13 @@ def _duration(seconds: float) -> str:
 
 
 class _Writer:
-    """Text on standard output, at once: as it is on a pipe, made harmless on a terminal."""
+    """Text on standard output, at once: as it is on a pipe or if `raw`, made harmless on a terminal.
 
-    def __init__(self) -> None:
-        self._safe = sys.stdout.isatty()
+    Each character is judged by itself, so that it does not matter how the text comes in pieces.
+    """
+
+    def __init__(self, *, raw: bool) -> None:
+        self._safe = sys.stdout.isatty() and not raw
         self._line_open = False
 
     def write(self, text: str) -> None:

@@ -42,7 +42,7 @@ def table(
     flexible = max((place for place, (_, align) in enumerate(columns) if align == "left"), default=0)
     for place, (name, align) in enumerate(columns):
         no_wrap, overflow = place != flexible or place == 0, "ellipsis"
-        made.add_column(Text(name), justify=align, no_wrap=no_wrap, overflow=overflow)  # type: ignore[arg-type]
+        made.add_column(Text(printable(name)), justify=align, no_wrap=no_wrap, overflow=overflow)  # type: ignore[arg-type]
     for row in rows:
         made.add_row(*map(cell, row))
     if total is not None:
@@ -57,7 +57,7 @@ def facts(title: str, rows: Iterable[tuple[str, object]]) -> Group:
     made.add_column(style="dim", no_wrap=True)
     made.add_column(overflow="fold")
     for name, value in rows:
-        made.add_row(Text(name), cell(value))
+        made.add_row(Text(printable(name)), cell(value))
     return Group(_heading(title), made) if title else Group(made)
 
 
