@@ -36,7 +36,9 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(128 + signal.SIGINT) from None
         except typer.Exit:
             raise
-        except Exception as error:
+        except BaseException as error:
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of a Rust library
+                raise
             if options.get("debug"):
                 traceback.print_exc()
             _fail(_explained(error), no_color=bool(options.get("no_color")))
@@ -44,7 +46,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _explained(error: Exception) -> GptcliError:
+def _explained(error: BaseException) -> GptcliError:
     """The error as a person should read it."""
     if isinstance(error, GptcliError):
         return error

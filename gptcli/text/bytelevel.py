@@ -43,7 +43,8 @@ class ByteLevelTokenizer:
         self._document = checked(document, name)
         self.fingerprint = fingerprint(self._document)
         self._name = name
-        with library_errors(name):
+        self._cuttable = _words_of_gpt2(self._document)
+        with library_errors(name, foreign=True):
             self._library = tokenizers.Tokenizer.from_str(json.dumps(self._document))
         self._library.encode_special_tokens = True  # a literal <|endoftext|> in a text is ordinary text
 
@@ -67,7 +68,6 @@ class ByteLevelTokenizer:
             self.emittable[self.end_of_text] = True
         single = {data[0] for data in self._bytes if len(data) == 1}
         self._missing_bytes = frozenset(range(256)) - _NEVER_IN_UTF8 - single
-        self._cuttable = _words_of_gpt2(self._document)
 
     def encode(self, text: str, *, unknown: Unknown = "error") -> list[int]:
         """Ids of a text. Text never gives a special id: a literal `<|endoftext|>` is encoded as its characters.
@@ -133,12 +133,12 @@ class ByteLevelTokenizer:
         return WordEncoder(self._encode_batch)
 
     def _encode_batch(self, texts: list[str]) -> list[list[int]]:
-        with library_errors(self._name):
+        with library_errors(self._name, foreign=not self._cuttable):
             encodings = listening(lambda: self._library.encode_batch_fast(texts, add_special_tokens=False))
             return [encoding.ids for encoding in encodings]
 
     def _encode_known(self, text: str) -> list[int]:
-        with library_errors(self._name):
+        with library_errors(self._name, foreign=not self._cuttable):
             ids: list[int] = self._library.encode(text, add_special_tokens=False).ids
         return ids
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from gptcli.errors import TokenizerError
@@ -145,14 +147,37 @@ def merges_of(model: Document) -> list[Merge]:
 
 
 @contextmanager
-def library_errors(name: str) -> Iterator[None]:
-    """Turn what the `tokenizers` library throws (bare Exceptions, and panics, which are BaseExceptions) into ours."""
+def library_errors(name: str, *, foreign: bool = False) -> Iterator[None]:
+    """Turn what the `tokenizers` library throws (bare Exceptions, and panics, which are BaseExceptions) into ours.
+
+    With a `foreign` tokenizer, whose regular expressions may be anything, standard error is closed to the library: a
+    panic writes a report of its own there before it can be caught.
+    """
     try:
-        yield
+        with _standard_error_closed() if foreign else nullcontext():
+            yield
     except BaseException as error:
         if type(error) is Exception or type(error).__name__ == "PanicException":
             raise TokenizerError(f"{name} cannot be used: {error}.", _HINT) from error
         raise
+
+
+@contextmanager
+def _standard_error_closed() -> Iterator[None]:
+    try:
+        saved = os.dup(2)
+    except OSError:  # it is closed already
+        yield
+        return
+    sys.stderr.flush()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(nowhere)
 
 
 def _vocabulary_problem(model: Document) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers
 
 from gptcli.errors import TokenizerError
+from gptcli.text import bytelevel
 from gptcli.text.bytelevel import ByteLevelTokenizer
 from gptcli.text.tokenizer import load_tokenizer
 from gptcli.text.tokenizer_json import CHARACTER_OF_BYTE
@@ -206,3 +208,33 @@ def test_places_without_a_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_bytes(b"\x80\x02\xff")
     with pytest.raises(TokenizerError, match="not a text file"):
         load_tokenizer(tmp_path / "x.json")
+
+
+def check_panic(tmp_path: Path, document: dict[str, Any], capfd: pytest.CaptureFixture[str]) -> None:
+    """A regular expression that never ends makes the library panic: an error of ours, and standard error stays ours."""
+    split = {"type": "Split", "pattern": {"Regex": "(a+)+$|(a|aa)+c"}, "behavior": "Isolated", "invert": False}
+    words = document["pre_tokenizer"] | {"use_regex": False}
+    document["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, words]}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+    loaded = load_tokenizer(tmp_path)
+    text = "a" * 40 + "b"
+    for encode in (loaded.encode, lambda text: list(loaded.encode_pieces([text]))):
+        with pytest.raises(TokenizerError, match="retry-limit-in-match over"):
+            encode(text)
+    assert capfd.readouterr().err == ""
+    assert loaded.decode(loaded.encode("b b")) == "b b", "it works on"
+
+
+def test_a_panic_is_an_error_of_ours(
+    tmp_path: Path, document: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    check_panic(tmp_path, document, capfd)
+
+
+def test_control_without_the_guard(
+    tmp_path: Path, document: dict[str, Any], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bytelevel, "library_errors", lambda name, foreign=False: nullcontext())
+    with pytest.raises(BaseException, match="retry-limit") as caught:
+        check_panic(tmp_path, document, capfd)
+    assert not isinstance(caught.value, Exception)
