@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN := runs/demo
 
-.PHONY: help demo test crash bench docs clean
+.PHONY: help demo test crash soak bench docs clean
 
 help:
 	@echo "make demo    install into .venv, train a small model for about a minute, and sample from it"
@@ -12,6 +12,7 @@ help:
 	@echo "make crash   everything that docs/reliability.md counts: kills, power failures, faults, damage; ten minutes or more"
 	@echo "make bench   install with the competitors, measure everything that docs/performance.md tells, and write it again;"
 	@echo "             with TEXT=tinyshakespeare.txt also how soon a training reaches a loss; a quarter of an hour"
+	@echo "make soak    an hour of training, killing, resuming and sampling; MINUTES=5 for less"
 	@echo "make docs    write docs/cli.md again from the commands' help"
 	@echo "make clean   delete .venv, build products and caches; never runs/ or data/"
 	@echo
@@ -43,6 +44,10 @@ bench: .venv/installed-bench
 	$(BIN)/python -m benchmarks.gpu
 	$(BIN)/python -m benchmarks.cost
 	$(BIN)/python -m benchmarks.page
+
+MINUTES := 60
+soak: .venv/installed-dev
+	$(BIN)/python -m tests.crash.soak --minutes $(MINUTES)
 
 docs: .venv/installed
 	$(BIN)/python docs/generate_cli.py

@@ -12,43 +12,54 @@ from tests.conftest import CommandLine
 from tests.crash.sessions import TRAIN, Sessions
 
 RUNS = 200
+COMMAND_RUNS = 40
+"""So many of them are of the command line itself, which imports for seconds; the others are forked."""
+SAMPLED = 5
 SLICES = 8
+MOST_KILLS = 3
 LONGEST = 0.6
 """Seconds in which a session of the fork server has done most of its work."""
+LONGEST_COMMAND = 5.0
+"""The same of the command line."""
 
 
 def check_kills(sessions: Sessions, seed: int) -> None:
     chance = random.Random(seed)
     folder = sessions.new()
-    for _ in range(chance.randint(1, 3)):
+    for _ in range(chance.randint(1, MOST_KILLS)):
         assert sessions.server.run(folder, kill_after=chance.uniform(0, LONGEST)) in (-signal.SIGKILL, 0)
     sessions.go_on(folder)
     sessions.check_end(folder)
     sessions.done_with(folder)
 
 
-def test_some_runs(sessions: Sessions) -> None:
-    for seed in range(3):
-        check_kills(sessions, seed)
+def check_command(sessions: Sessions, seed: int) -> None:
+    chance, folder = random.Random(seed), sessions.new()
+    for _ in range(chance.randint(1, MOST_KILLS)):
+        process = CommandLine(folder).start(*TRAIN)
+        time.sleep(chance.uniform(0, LONGEST_COMMAND))
+        process.kill()
+        process.communicate()
+        assert process.returncode in (-signal.SIGKILL, 0)
+    sessions.go_on(folder)
+    sessions.check_end(folder)
+    sessions.done_with(folder)
+
+
+@pytest.mark.parametrize("seed", range(SAMPLED))
+def test_the_command_line(sessions: Sessions, seed: int) -> None:
+    check_command(sessions, seed)
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("part", range(SLICES))
-def test_many_runs(sessions: Sessions, part: int) -> None:
-    for seed in range(part, RUNS, SLICES):
-        check_kills(sessions, seed)
+def test_many_runs_of_the_command_line(sessions: Sessions, part: int) -> None:
+    for seed in range(SAMPLED + part, COMMAND_RUNS, SLICES):
+        check_command(sessions, seed)
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("seed", range(5))
-def test_the_installed_command(sessions: Sessions, seed: int) -> None:
-    """Without the fork server: a kill may also come while Python still imports."""
-    chance, folder = random.Random(seed), sessions.new()
-    gptcli = CommandLine(folder)
-    for _ in range(3):
-        process = gptcli.start(*TRAIN)
-        time.sleep(chance.uniform(1, 6))
-        process.kill()
-        process.communicate()
-    assert gptcli(*TRAIN).code == 0
-    sessions.check_end(folder)
+@pytest.mark.parametrize("part", range(SLICES))
+def test_many_forked_runs(sessions: Sessions, part: int) -> None:
+    for seed in range(COMMAND_RUNS + part, RUNS, SLICES):
+        check_kills(sessions, seed)

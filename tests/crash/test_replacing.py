@@ -15,7 +15,7 @@ from tests.crash.sessions import Sessions, changes, leftovers
 DATASET = Path("data/book")
 MAKE = ["tokenize", "book.txt", "-o", str(DATASET), "--quiet"]
 REPLACE = [*MAKE, "--force"]
-STATES = 200
+STATES = 60
 
 
 def made(sessions: Sessions) -> Path:
