@@ -151,6 +151,22 @@ def test_a_file_of_another_step(sessions: Sessions, stopped: Path, name: str) ->
     check_newest(sessions, stopped, RUN / NEWEST / name, of_another_step)
 
 
+def test_checkpoints_that_are_gone(sessions: Sessions, stopped: Path) -> None:
+    """Training does not begin again, unasked, beside weights that are further; another run may."""
+    folder = sessions.copy(stopped)
+    shutil.rmtree(folder / RUN / "checkpoints")
+    before = (folder / RUN / "metrics.jsonl").read_bytes()
+    status = sessions.server.run(folder)
+    text = checked_text(folder, status)
+    assert status == 1, text
+    assert "has weights of step 8, but its folder 'checkpoints' is gone." in text, text
+    assert "--resume never" in text
+    assert (folder / RUN / "metrics.jsonl").read_bytes() == before
+    sessions.go_on(folder, arguments=SAMPLE)
+    sessions.go_on(folder, arguments=[*TRAIN, "--resume", "never"])
+    assert_same_end(folder / "runs/book-2", sessions.whole / RUN)
+
+
 def of_another_step(path: Path) -> None:
     path.write_bytes((path.parents[1] / OLDER.name / path.name).read_bytes())
 
