@@ -31,6 +31,7 @@ S = TypeVar("S", bound=BaseModel)
 Schedule = Literal["cosine", "linear", "wsd", "constant"]
 DtypeName = Literal["float32", "bfloat16", "float16"]
 Compile = Literal["auto", "on", "off"]
+OptimizerName = Literal["adamw", "muon"]
 Position = Literal["learned", "sinusoidal", "rope"]
 Norm = Literal["layernorm", "rmsnorm"]
 Placement = Literal["pre", "post"]
@@ -177,7 +178,10 @@ class ModelConfig(_Section):
 
 
 class OptimConfig(_Section):
-    """AdamW and its learning-rate schedule."""
+    """The optimizer and its learning-rate schedule."""
+
+    optimizer: OptimizerName = "adamw"
+    """`muon`: Muon for the matrices inside the blocks, AdamW for everything else."""
 
     lr: Positive
     """Peak learning rate."""
@@ -190,7 +194,10 @@ class OptimConfig(_Section):
     """wsd only: the share of the run, at its end, over which the rate falls."""
     weight_decay: Annotated[Finite, Field(ge=0)] = 0.1
     """Decoupled decay of matrices; one-dimensional parameters are not decayed."""
+    momentum: Fraction = 0.95
+    """Muon's."""
     beta1: Fraction = 0.9
+    """AdamW's, like beta2 and eps."""
     beta2: Fraction = 0.99
     eps: Positive = 1e-8
     grad_clip: Annotated[Finite, Field(ge=0)] = 1.0

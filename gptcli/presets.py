@@ -56,6 +56,13 @@ PRESETS: dict[str, Values] = {
 
 PRESET_ALIASES = {"gpt2-small": "gpt2"}
 
+FAMILIES: dict[str, Values] = {
+    "gpt2": {"position": "learned", "norm": "layernorm", "mlp": "gelu", "bias": True, "qk_norm": False},
+    "modern": {"position": "rope", "norm": "rmsnorm", "mlp": "swiglu", "bias": False, "qk_norm": True},
+}
+"""Architectures by name, as far as a config states them: GPT-2's, and Qwen3's, which is Llama's with normed queries and
+keys. docs/architectures.md has the formulas, the sources and a comparison."""
+
 FINE_TUNING_LR_SHARE = 0.5
 FINE_TUNING_BATCH_SIZE = 8
 FINE_TUNING_EVALUATIONS = 10
@@ -68,6 +75,21 @@ def preset(name: str) -> Values:
     if values is None:
         raise ConfigError(f"There is no preset called '{name}'.", nearest_name(name, PRESETS) or _one_of(PRESETS))
     return values
+
+
+def family(name: str, preset_name: str, n_head: int) -> Values:
+    """The layer that makes a model with `n_head` heads one of the family `name`.
+
+    In `modern` two query heads share one of keys and values, where their number allows it. Raises ConfigError if there
+    is no such family, or where a preset is GPT-2 by its name.
+    """
+    if name not in FAMILIES:
+        raise ConfigError(f"There is no family called '{name}'.", nearest_name(name, FAMILIES) or _one_of(FAMILIES))
+    if name != "gpt2" and preset_name.startswith("gpt2"):
+        hint = "Choose another preset, or state the sizes: --n-layer, --n-head, --n-embd, --block-size."
+        raise ConfigError(f"The preset '{preset_name}' is GPT-2, and no model of the family '{name}'.", hint)
+    shared = name == "modern" and n_head % 2 == 0
+    return {"model": FAMILIES[name] | {"n_kv_head": n_head // 2 if shared else None}}
 
 
 def fine_tuning(preset_name: str) -> Values:

@@ -52,6 +52,9 @@ def train(
         str | None,
         _option(None, "--preset", "P", "Model and recipe; `gptcli inspect` lists them (default: CPU tiny, GPU small)."),
     ] = None,
+    family: Annotated[
+        str | None, _option(None, "--family", "F", "Architecture: gpt2, or modern (rope, RMSNorm, SwiGLU …).")
+    ] = None,
     config_file: Annotated[
         Path | None, _option(None, "--config -c", "FILE.toml", "A config file, such as a run's gptcli.toml.")
     ] = None,
@@ -84,6 +87,7 @@ def train(
         str, _option(OPTIMISATION, "--micro-batch-size", "N", "Sequences at once; changes memory, not the result.")
     ] = "auto",
     lr: Annotated[float | None, _option(OPTIMISATION, "--lr", "RATE", "Peak learning rate.")] = None,
+    optimizer: Annotated[str | None, _option(OPTIMISATION, "--optimizer", "NAME", "adamw or muon.")] = None,
     schedule: Annotated[
         str | None, _option(OPTIMISATION, "--schedule", "NAME", "cosine, linear, wsd or constant.")
     ] = None,
@@ -120,6 +124,7 @@ def train(
         "model.dropout": dropout, "train.init_from": init_from,
         "train.max_steps": max_steps, "train.epochs": epochs, "train.max_time": max_time,
         "train.patience": patience, "train.batch_size": batch_size, "optim.lr": lr, "optim.schedule": schedule,
+        "optim.optimizer": optimizer,
         "optim.skip_spikes": skip_spikes, "train.compile": compile_, "train.seed": seed,
         "train.eval_every": eval_every, "train.save_every": save_every,
         "train.sample_every": sample_every, "train.log_every": log_every,
@@ -127,7 +132,7 @@ def train(
         "train.device": _unless_auto(device), "tokenizer.kind": tokenizer, "tokenizer.vocab_size": vocab_size,
         "data.val_fraction": val_fraction, "data.include": include,
     }  # fmt: skip
-    wish = Wish(data, out, preset, config_file, flags, settings or [], resume.value, dry_run)
+    wish = Wish(data, out, preset, family, config_file, flags, settings or [], resume.value, dry_run)
     run_training(wish, Output(quiet, verbose, as_json, no_color), shlex.join(["gptcli", *sys.argv[1:]]))
 
 

@@ -52,6 +52,7 @@ class Wish:
     data: list[str]
     out: Path | None
     preset: str | None
+    family: str | None
     config_file: Path | None
     flags: dict[str, Any]
     """Dotted config keys and values; None: not given."""
@@ -99,7 +100,8 @@ def _request(wish: Wish) -> Request:
     if wish.config_file and isinstance(init_from, str) and not is_address(init_from):
         file = merge(file, {"train": {"init_from": str(wish.config_file.parent / init_from)}})
     flags = merge(nest(wish.flags), *(parse_setting(setting) for setting in wish.settings))
-    return Request(wish.preset, file, flags, wish.resume, has_dataset=any(map(is_dataset, wish.data)))
+    has_dataset = any(map(is_dataset, wish.data))
+    return Request(wish.preset, file, flags, wish.resume, has_dataset=has_dataset, family=wish.family)
 
 
 def _prepare(wish: Wish, request: Request, start: Start | None, root: Path, output: Output) -> Prepared:

@@ -1,16 +1,19 @@
-"""AdamW, gradient clipping, float16 loss scaling, and the guard that keeps bad numbers out of the weights.
+"""AdamW and Muon, gradient clipping, float16 loss scaling, and the guard that keeps bad numbers out of the weights.
 
 Nothing here waits for the device: whether an update is skipped is decided there, by the fused kernel's `found_inf`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gptcli.config import OptimConfig
+from gptcli.model.gpt import GPT
+from gptcli.training.muon import Muon
 from gptcli.training.spikes import SpikeGuard
 
 SMALLEST_SCALE = 1.0
@@ -18,11 +21,12 @@ MOST_SKIPS_IN_A_ROW = 20
 
 
 class Optimizer:
-    """AdamW (Loshchilov & Hutter 2019) over a model, with everything that happens between gradient and weights."""
+    """AdamW (Loshchilov & Hutter 2019) or Muon over a model, with all that happens between gradient and weights."""
 
-    def __init__(self, model: nn.Module, config: OptimConfig, dtype: torch.dtype) -> None:
+    def __init__(self, model: GPT, config: OptimConfig, dtype: torch.dtype) -> None:
         self.names = {parameter: name for name, parameter in model.named_parameters()}
-        parameters = list(self.names)
+        self.muon = muon_over(model, config) if config.optimizer == "muon" else None
+        parameters = [p for p in self.names if self.muon is None or p not in self.muon.buffers]
         self.device = parameters[0].device
         self.clip = config.grad_clip or float("inf")
         groups = [
@@ -46,20 +50,25 @@ class Optimizer:
 
         Returns the gradient's norm before clipping, ().
         """
-        for group in self.adamw.param_groups:
-            group["lr"] = lr
-        self.scaler.unscale_(self.adamw)
+        for optimizer in self.both():
+            for group in optimizer.param_groups:
+                group["lr"] = lr
+            self.scaler.unscale_(optimizer)
         norm = nn.utils.clip_grad_norm_(self.names, self.clip)
         bad = (~(torch.isfinite(norm) & torch.isfinite(loss))).float()  # ()
         self.skips += bad
         self.skips_in_row = (self.skips_in_row + bad) * bad
         spike = self.spikes.stands_out(loss, norm).float() if self.spikes else torch.zeros_like(bad)  # ()
-        # Not `scaler.step`, which does not look at the loss.
-        self.adamw.found_inf = bad + spike  # type: ignore[attr-defined]
-        self.adamw.step()
+        for optimizer in self.both():  # not by `scaler.step`, which does not look at the loss
+            optimizer.found_inf = bad + spike  # type: ignore[attr-defined]
+            optimizer.step()
+            optimizer.zero_grad()
         self.scaler.update()
-        self.adamw.zero_grad()
         return norm
+
+    def both(self) -> list[torch.optim.Optimizer]:
+        """AdamW, and Muon where it is used."""
+        return [self.adamw, *([self.muon] if self.muon else [])]
 
     def failure(self) -> str:
         """Why training cannot go on, in words; "" if it can. Waits for the device.
@@ -79,13 +88,14 @@ class Optimizer:
         return self.spikes.skipped if self.spikes else torch.zeros((), device=self.device)
 
     def tensors(self) -> dict[str, Tensor]:
-        """AdamW's state by parameter name, as it is saved: `exp_avg.NAME`, `exp_avg_sq.NAME` and one `step`.
+        """The state by parameter name, as it is saved: `exp_avg.NAME`, `exp_avg_sq.NAME`, one `step`, `momentum.NAME`.
 
-        Before the first update there is none of it.
+        Before the first update there is none of AdamW's.
         """
-        tensors: dict[str, Tensor] = {}
-        for parameter, name in self.names.items() if self.adamw.state else ():
-            state = self.adamw.state[parameter]
+        buffers = self.muon.buffers if self.muon else {}
+        tensors = {f"momentum.{self.names[parameter]}": buffer for parameter, buffer in buffers.items()}
+        for parameter in self._adamw_parameters() if self.adamw.state else ():
+            name, state = self.names[parameter], self.adamw.state[parameter]
             tensors[f"exp_avg.{name}"] = state["exp_avg"]
             tensors[f"exp_avg_sq.{name}"] = state["exp_avg_sq"]
             tensors["step"] = state["step"]  # the same for all: an update is skipped for all or none
@@ -94,7 +104,10 @@ class Optimizer:
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         """Restore what `tensors` gave; raises KeyError where one is missing."""
-        for parameter, name in self.names.items() if "step" in tensors else ():
+        for parameter, buffer in self.muon.buffers.items() if self.muon else ():
+            buffer.copy_(tensors[f"momentum.{self.names[parameter]}"].view_as(buffer))
+        for parameter in self._adamw_parameters() if "step" in tensors else ():
+            name = self.names[parameter]
             self.adamw.state[parameter] = {
                 "step": tensors["step"].to(self.device, copy=True),
                 "exp_avg": tensors[f"exp_avg.{name}"].to(self.device).view_as(parameter),
@@ -107,7 +120,12 @@ class Optimizer:
 
     def state_to_come(self) -> list[Tensor]:
         """As much memory as AdamW takes at its first update; nothing once it has taken it."""
-        return [] if self.adamw.state else [torch.empty_like(p) for p in self.names for _ in ("exp_avg", "exp_avg_sq")]
+        if self.adamw.state:
+            return []
+        return [torch.empty_like(p) for p in self._adamw_parameters() for _ in ("exp_avg", "exp_avg_sq")]
+
+    def _adamw_parameters(self) -> Iterator[nn.Parameter]:
+        return (parameter for group in self.adamw.param_groups for parameter in group["params"])
 
     def scaler_state(self) -> dict[str, Any]:
         """The loss scaler's numbers; empty unless the format is float16."""
@@ -117,3 +135,15 @@ class Optimizer:
         """Restore what `scaler_state` gave."""
         if self.scaler.is_enabled() and state:
             self.scaler.load_state_dict(state)
+
+
+def muon_over(model: GPT, config: OptimConfig) -> Muon:
+    """Muon for the matrices inside the blocks of a model."""
+    parameters = {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if name.startswith("h.") and parameter.dim() == 2 and not name.endswith("router.weight")
+    }
+    head = model.config.head_width
+    rows = [model.config.n_head * head, model.config.kv_heads * head, model.config.kv_heads * head]
+    return Muon(parameters, config, {name: rows for name in parameters if name.endswith("attn.c_attn.weight")})

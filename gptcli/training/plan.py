@@ -100,7 +100,8 @@ def check_request(request: Request, path: Path | None, device: torch.device) -> 
     if path is not None:
         refuse_foreign(path)
     stored = read_run(path).config if path is not None and is_run(path) else None
-    build_config(_preset_name(request, stored, device, None), request.file, request.flags, vocab_size=1)
+    preset_name = _preset_name(request, stored, device, None)
+    build_config(preset_name, request.file, request.family_layer(preset_name), request.flags, vocab_size=1)
 
 
 def refuse_foreign(path: Path) -> None:
@@ -127,6 +128,7 @@ def complete_config(
         {"train": {"max_steps": None, "epochs": None}} if request.states(*BUDGET) else {},
         _kept(stored, request),
         _file_layer(request),
+        request.family_layer(preset_name),
         request.flags,
         {"tokenizer": {"kind": TOKENIZER if start else _tokenizer_kind(request, dataset)}},
         {"train": {"init_from": remembered_name(request, stored)}},

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gptcli.config import flatten, merge
-from gptcli.presets import Values
+from gptcli.errors import UsageError
+from gptcli.presets import Values, family, preset
 
 Resume = Literal["auto", "never", "must"]
 
@@ -23,11 +24,26 @@ class Request:
     resume: Resume = "auto"
     has_dataset: bool = False
     """Whether the data was given as a dataset folder, with its tokenizer, rather than as text."""
+    family: str | None = None
+    """`--family`, which stands for several keys of the model."""
 
     @property
     def explicit(self) -> Values:
         """Everything that was stated, by file or flag."""
         return merge(self.file, self.flags)
+
+    def family_layer(self, preset_name: str) -> Values:
+        """What `--family` stands for, between the config file and the other flags.
+
+        Raises ConfigError for a family that is not there, UsageError where the model's shape comes from weights.
+        """
+        if self.family is None:
+            return {}
+        if self.stated("train.init_from"):
+            hint = "Leave it out: the shape comes from the weights that training starts from."
+            raise UsageError("--family cannot be combined with --init-from.", hint)
+        n_head = flatten(merge(preset(preset_name), self.explicit))["model.n_head"]
+        return family(self.family, preset_name, n_head if isinstance(n_head, int) else 0)  # the config refuses others
 
     def states(self, *keys: str) -> bool:
         """Whether one of the dotted `keys` was stated."""

@@ -1,0 +1,88 @@
+"""Muon: momentum whose matrices are made orthogonal before they change the weights.
+
+Jordan et al. 2024 (https://kellerjordan.github.io/posts/muon). A gradient's momentum is replaced by the nearest matrix
+with equal singular values, so that directions which the gradient hardly shows are learned as fast as those in which it
+is large. The nearest such matrix is found by Newton-Schulz iterations, which are matrix products only. An update is
+scaled to the size of AdamW's (Liu et al. 2025, "Muon is Scalable for LLM Training"), so that the learning rate and the
+weight decay mean what they mean there.
+
+It is for the matrices inside the blocks. Embeddings, the head and vectors stay with AdamW.
+
+Letters: K matrices of one shape, m rows, n columns, m ≤ n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from gptcli.config import OptimConfig
+from gptcli.model.precision import has_amx
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+"""Of the quintic polynomial a s + b s³ + c s⁵ that is applied to each singular value: Jordan's, chosen for a steep
+start, which lets the values end anywhere between 0.7 and 1.2."""
+ITERATIONS = 5
+ADAMW_SIZE = 0.2
+"""Root mean square of AdamW's updates over the learning rate, as Liu et al. measured it."""
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon over the given matrices, by name; queries, keys and values are matrices of their own.
+
+    Matrices of one shape are handled together. `found_inf`, set before `step`, is a number on the device: if it is not
+    0, nothing changes.
+    """
+
+    def __init__(
+        self, parameters: Mapping[str, nn.Parameter], config: OptimConfig, rows: Mapping[str, list[int]]
+    ) -> None:
+        """`rows` says of parameters that hold several matrices how many rows each of those has."""
+        super().__init__(parameters.values(), {"lr": config.lr})
+        self.momentum, self.weight_decay = config.momentum, config.weight_decay
+        self.rows = {parameter: rows.get(name, [len(parameter)]) for name, parameter in parameters.items()}
+        self.buffers = {parameter: torch.zeros_like(parameter) for parameter in parameters.values()}
+        self.found_inf = torch.zeros(())
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override] # there is no closure
+        """Change the weights by their gradients."""
+        (group,) = self.param_groups
+        bad = self.found_inf > 0  # ()
+        alike: dict[torch.Size, list[tuple[Tensor, Tensor]]] = {}
+        for parameter, buffer in self.buffers.items():
+            gradient = parameter.grad
+            assert gradient is not None
+            buffer.copy_(torch.where(bad, buffer, torch.add(gradient, buffer, alpha=self.momentum)))
+            ahead = torch.add(gradient, buffer, alpha=self.momentum)  # Nesterov's
+            for weight, direction in zip(
+                torch.split(parameter, self.rows[parameter]), torch.split(ahead, self.rows[parameter]), strict=True
+            ):
+                alike.setdefault(weight.shape, []).append((weight, direction))
+        for shape, pairs in alike.items():
+            updates = orthogonal(torch.stack([direction for _, direction in pairs]))  # (K, m, n) or (K, n, m)
+            updates = torch.where(bad, 0.0, updates * (-group["lr"] * ADAMW_SIZE * max(shape) ** 0.5))
+            decay = torch.where(bad, 1.0, 1 - group["lr"] * self.weight_decay)  # ()
+            for (weight, _), update in zip(pairs, updates.unbind(0), strict=True):
+                weight.mul_(decay).add_(update)
+
+
+def orthogonal(matrices: Tensor) -> Tensor:
+    """Matrices (K, m, n) with singular values near 1 and the singular vectors of the given ones."""
+    a, b, c = COEFFICIENTS
+    x = matrices.to(_product_dtype(matrices))
+    turned = x.shape[1] > x.shape[2]
+    x = x.mT if turned else x  # (K, m, n), so that the products below are of the smaller size
+    x = x / (torch.linalg.matrix_norm(x, keepdim=True) + 1e-7)  # no singular value above 1
+    for _ in range(ITERATIONS):
+        gram = torch.bmm(x, x.mT)  # (K, m, m)
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)  # a x + (b g + c g²) x
+    return (x.mT if turned else x).to(matrices.dtype)
+
+
+def _product_dtype(matrices: Tensor) -> torch.dtype:
+    """bfloat16 where products in it are quick, as Jordan does: the iterations forgive its rounding."""
+    quick = matrices.device.type == "cuda" or (matrices.device.type == "cpu" and has_amx())
+    return torch.bfloat16 if quick and matrices.dtype is torch.float32 else matrices.dtype
