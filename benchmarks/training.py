@@ -19,13 +19,15 @@ import torch
 from torch import nn
 
 from benchmarks.measure import CPU, alternate, in_own_process, matrix_rate, peak_memory, save
-from gptcli.config import ModelConfig
+from gptcli.config import Compile, ModelConfig
 from gptcli.interop.huggingface import config_to_hf
 from gptcli.model.gpt import parameter_count
+from gptcli.model.precision import autocast, dtype_name
 from gptcli.report.speed import new_trainer
 from gptcli.report.subject import random_dataset
 from gptcli.training.plan import complete_config
 from gptcli.training.request import Request
+from gptcli.training.trainer import Trainer
 
 MODELS = {
     "tiny": (ModelConfig(vocab_size=65, n_layer=4, n_head=4, n_embd=128, block_size=64), 12, 80),
@@ -38,27 +40,40 @@ PEAK_UPDATES = 3
 COMPETITORS = ("gptcli", "transformers")
 
 
-def gptcli_update(config: ModelConfig, sequences: int) -> Callable[[], object]:
-    """One update of `gptcli train`."""
+def gptcli_trainer(
+    config: ModelConfig,
+    sequences: int,
+    device: torch.device = CPU,
+    dtype: torch.dtype = torch.float32,
+    compiled: Compile = "auto",
+) -> Trainer:
+    """What `gptcli train` updates this model with."""
     shape = config.model_dump(exclude={"vocab_size"})
-    recipe = {"model": shape, "optim": {"lr": 1e-4}, "train": {"batch_size": sequences, "dtype": "float32"}}
+    how = {"batch_size": sequences, "dtype": dtype_name(dtype), "compile": compiled}
     dataset = random_dataset(config.vocab_size, config.block_size, seed=0)
-    complete, _ = complete_config(Request("gpt2", recipe), dataset, CPU, None)
-    return new_trainer(complete, dataset, CPU).training_step
+    request = Request("gpt2", {"model": shape, "optim": {"lr": 1e-4}, "train": how})
+    complete, _ = complete_config(request, dataset, device, None)
+    return new_trainer(complete, dataset, device)
 
 
-def transformers_update(config: ModelConfig, sequences: int) -> Callable[[], object]:
+def transformers_update(
+    config: ModelConfig,
+    sequences: int,
+    device: torch.device = CPU,
+    dtype: torch.dtype = torch.float32,
+    *,
+    compiled: bool = False,
+) -> Callable[[], object]:
     """The same update with transformers' model and torch's parts."""
-    from transformers import GPT2Config, GPT2LMHeadModel, logging
-
-    logging.set_verbosity_error()
-    ids = torch.randint(0, config.vocab_size, (sequences, config.block_size))
-    settings = config_to_hf(config, bos_token_id=0, eos_token_id=0)
-    model = GPT2LMHeadModel(GPT2Config(**settings, attn_implementation="sdpa")).train()
+    ids = torch.randint(0, config.vocab_size, (sequences, config.block_size), device=device)
+    model = transformers_model(config).to(device).train()
     adamw = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    run = torch.compile(model) if compiled else model
 
     def update() -> None:
-        model(ids, labels=ids).loss.backward()
+        with autocast(device, dtype):
+            loss = run(ids, labels=ids).loss
+        loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         adamw.step()
         adamw.zero_grad()
@@ -66,10 +81,26 @@ def transformers_update(config: ModelConfig, sequences: int) -> Callable[[], obj
     return update
 
 
+def transformers_model(config: ModelConfig) -> Any:
+    """The same model of transformers, with random weights."""
+    from transformers import GPT2Config, GPT2LMHeadModel, logging
+
+    logging.set_verbosity_error()
+    settings = config_to_hf(config, bos_token_id=0, eos_token_id=None)
+    return GPT2LMHeadModel(GPT2Config(**settings, attn_implementation="sdpa"))
+
+
 def competitor(who: str, name: str) -> Callable[[], object]:
     """The update of one of `COMPETITORS` for one of `MODELS`."""
     config, sequences, _ = MODELS[name]
-    return {"gptcli": gptcli_update, "transformers": transformers_update}[who](config, sequences)
+    if who == "gptcli":
+        return gptcli_trainer(config, sequences).training_step
+    return transformers_update(config, sequences)
+
+
+def flops_per_token(config: ModelConfig) -> int:
+    """Of an update: 6 N + 12 · layers · width · T."""
+    return 6 * parameter_count(config) + 12 * config.n_layer * config.n_embd * config.block_size
 
 
 def measure(name: str, rate: float) -> dict[str, Any]:
@@ -77,8 +108,7 @@ def measure(name: str, rate: float) -> dict[str, Any]:
     config, sequences, rounds = MODELS[name]
     torch.manual_seed(0)
     seconds = alternate({who: competitor(who, name) for who in COMPETITORS}, rounds)
-    per_token = 6 * parameter_count(config) + 12 * config.n_layer * config.n_embd * config.block_size
-    reached = per_token * sequences * config.block_size / seconds["gptcli"]
+    reached = flops_per_token(config) * sequences * config.block_size / seconds["gptcli"]
     memory = {who: in_own_process("benchmarks.training", name, "--peak-of", who) for who in COMPETITORS}
     return {
         "model": f"{config.n_layer}/{config.n_head}/{config.n_embd}, T={config.block_size}, B={sequences}",
@@ -93,7 +123,7 @@ def measure(name: str, rate: float) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", choices=[*MODELS, []], default=list(MODELS))
+    parser.add_argument("models", nargs="*", choices=[*MODELS, []])
     parser.add_argument("--peak-of", choices=COMPETITORS, help="only print the bytes that updates of one take at most")
     arguments = parser.parse_args()
     if arguments.peak_of:
@@ -103,7 +133,7 @@ def main() -> None:
         sys.stdout.write(json.dumps(peak_memory()))
         return
     rate = matrix_rate()
-    save("training", {"matrix_rate": rate, "rows": {name: measure(name, rate) for name in arguments.models}})
+    save("training", {"matrix_rate": rate, "rows": {name: measure(name, rate) for name in arguments.models or MODELS}})
 
 
 if __name__ == "__main__":
