@@ -104,11 +104,19 @@ class _Look:
         self.seen = np.zeros(_CODE_POINTS, dtype=np.bool_)
         self.characters = self.bytes = 0
         self.blank, self.crlf = True, False
+        self._known = bytes(range(0x80, 0x100))
+        """ASCII that was seen, and all bytes that are none."""
 
     def at(self, piece: str) -> None:
-        self.seen[code_points(piece)] = True
+        data = piece.encode()
+        if new := data.translate(None, delete=self._known):
+            self._known += bytes(set(new))
+            self.seen[list(set(new))] = True
+        if len(data) > len(piece):
+            values = np.frombuffer(data, dtype=np.uint8)
+            self.seen[code_points(values[values >= 0x80].tobytes().decode())] = True
         self.characters += len(piece)
-        self.bytes += utf8_length(piece)
+        self.bytes += len(data)
         self.blank = self.blank and piece.isspace()
         self.crlf = self.crlf or "\r\n" in piece
 
