@@ -41,10 +41,10 @@ SWEEPS = {
     "batch": [1, 2, 4, 8, 16, 32, 64],
 }
 GPT2 = ModelConfig(vocab_size=50257, n_layer=12, n_head=12, n_embd=768, block_size=1024)
-PROMPTS = [1, 64, 128, 256, 512, 768, 992]
+PROMPTS = [1, 128, 256, 512, 768, 1000]
 SAMPLES = [1, 2, 4, 8, 16, 32, 64]
 PROMPT_OF_SAMPLES = 64
-NEW = 24
+NEW, TEMPERATURE, TOP_K = 16, 0.8, 50
 MEGABYTES = [0.25, 1, 4, 16, 64]
 
 
@@ -78,7 +78,7 @@ def measure_writing() -> dict[str, Any]:
 
     def steps_per_second(prompt: int, samples: int) -> float:
         ids = torch.randint(0, GPT2.vocab_size, (prompt,)).tolist()
-        config = SamplingConfig(max_new_tokens=NEW, num_samples=samples)
+        config = SamplingConfig(max_new_tokens=NEW, temperature=TEMPERATURE, top_k=TOP_K, num_samples=samples)
         *_, last = generate(model, tokenizer, ids, config)
         assert isinstance(last, Finished)
         return last.tokens_per_second or 0.0

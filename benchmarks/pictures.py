@@ -77,7 +77,7 @@ def writing(result: Any) -> Figure:
     one.set_xlabel("tokens before, one text")
     many.set_xlabel("texts at once, 64 tokens before")
     one.legend(["measured", "memory bandwidth"], frameon=False, loc="lower left")
-    many.legend(["measured", "memory bandwidth", "matrix rate"], frameon=False, loc="upper left")
+    many.legend(["measured", "memory bandwidth", "matrix rate"], frameon=False, loc="lower right")
     _title(figure, "Writing with GPT-2 124M (float32, CPU)")
     return figure
 
@@ -93,6 +93,7 @@ def tokenizing(result: Any) -> Figure:
         ax.plot(sizes, [seconds[-1] * size / sizes[-1] for size in sizes], "--", color=color, alpha=0.5)
     ax.plot([], [], "--", color=THEORY, label="in proportion to the text")
     _logarithmic(ax, sizes)
+    ax.set_ylim(bottom=min(point["seconds"] for points in result["rows"].values() for point in points) / 3)
     ax.set_xlabel("text, MB")
     ax.set_ylabel("seconds")
     ax.legend(frameon=False)
