@@ -125,7 +125,7 @@ def _qwen3_to_values(config: ModelConfig) -> dict[str, Any]:
 def _qwen3_from_values(values: Mapping[str, Any]) -> dict[str, Any]:
     layers, sliding = values["num_hidden_layers"], bool(values.get("use_sliding_window"))
     window = values.get("sliding_window") if sliding else None
-    first = values.get("max_window_layers", 0)
+    first = values.get("max_window_layers", 28)  # their default
     types = values.get("layer_types") or [
         "sliding_attention" if window and layer >= first else "full_attention" for layer in range(layers)
     ]
@@ -170,7 +170,7 @@ def _qwen3_moe_from_values(values: Mapping[str, Any]) -> dict[str, Any]:
         "qk_norm": True,
         "sliding_window": values.get("sliding_window") if values.get("use_sliding_window") else None,
         "mlp_width": values["moe_intermediate_size"],
-        "n_expert": values["num_experts"],
+        "n_expert": values["num_experts"] if "num_experts" in values else values["num_local_experts"],  # newer spelling
         "n_expert_active": values["num_experts_per_tok"],
     }
 

@@ -33,10 +33,10 @@ NONLINEARITIES = {"gelu": "GELU", "relu2": "ReLU²", "swiglu": "SwiGLU"}
 
 @dataclass(frozen=True)
 class Part:
-    """A parameter tensor; the same one in every block is one part with `copies`."""
+    """A parameter tensor; the same one in every block and expert is one part with `copies`."""
 
     name: str
-    """Its name in the model; `h.*` stands for every block."""
+    """Its name in the model; `h.*` stands for every block, `experts.*` for every expert."""
     shape: tuple[int, ...]
     copies: int
     count: int
@@ -141,11 +141,11 @@ def describe_model(
 
 
 def parameters(config: ModelConfig) -> Parameters:
-    """The table of parts. The head is not in it: it shares the token embedding."""
+    """The table of parts. A head that shares the token embedding is not in it."""
     shapes: dict[str, tuple[int, ...]] = {}
     copies: dict[str, int] = {}
     for full_name, parameter in unfilled_gpt(config).named_parameters():
-        name = re.sub(r"^h\.\d+\.", "h.*.", full_name)
+        name = re.sub(r"(^h|\.experts)\.\d+\.", r"\1.*.", full_name)
         shapes[name] = tuple(parameter.shape)
         copies[name] = copies.get(name, 0) + 1
     counts = {name: copies[name] * torch.Size(shape).numel() for name, shape in shapes.items()}

@@ -40,8 +40,8 @@ def accumulate_gradients(
         with autocast(ids.device, dtype):
             states = hidden(micro[:, :-1], None, routing) if routing else hidden(micro[:, :-1])  # (b, T, C)
             part = model.summed_loss(states, micro[:, 1:]) / total
-        backward(part + expert_balance * share * routing.balance_loss() if routing else part)
         if routing and spread:
-            spread.add(routing, share)
+            spread.add(routing, share)  # before the backward pass, in which recomputed blocks route once more
+        backward(part + expert_balance * share * routing.balance_loss() if routing else part)
         loss += part.detach()
     return loss

@@ -47,7 +47,7 @@ def test_a_new_run(dataset: Dataset, config: RunConfig, tmp_path: Path) -> None:
     assert (made.data_name, made.data_fingerprint) == (dataset.name, dataset.fingerprint)
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
         *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
-        *("gptcli.toml", "README.md", "manifest.json"),
+        *("gptcli.toml", "README.md", "manifest.json", "checkpoints"),
     }
 
 

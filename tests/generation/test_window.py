@@ -6,6 +6,7 @@ Letters: B sequences, T tokens, P of them prefilled, V vocabulary.
 from __future__ import annotations
 
 import math
+from itertools import product
 from typing import Any
 
 import pytest
@@ -15,34 +16,36 @@ from torch import Tensor
 from gptcli.config import ModelConfig
 from gptcli.errors import ModelFolderError, OutOfMemoryError
 from gptcli.generation import window
-from gptcli.generation.window import Window, window_start
+from gptcli.generation.window import Window, new_cache, window_start
+from gptcli.model import cache
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPT
 from tests.model.reference import assert_close, random_model
+from tests.model.variants import FAMILIES, SHAPE, VARIANTS, variant
 
-T = 12
+T = SHAPE["block_size"]
 CONFIG = ModelConfig(vocab_size=19, n_layer=2, n_head=2, n_embd=16, block_size=T)
 
 
 def cached_logits(model: GPT, ids: Tensor, prefilled: int) -> Tensor:
     """Logits (B, T, V): the first tokens prefilled, the others one at a time."""
-    cache = KVCache(model.config, ids.shape[0], device=ids.device, dtype=model.wte.weight.dtype)
-    parts = [model(ids[:, :prefilled], cache)]  # (B, P, V)
-    parts += [model(ids[:, t : t + 1], cache) for t in range(prefilled, ids.shape[1])]  # of (B, 1, V)
+    kept = new_cache(model, ids.shape[0])
+    parts = [model(ids[:, :prefilled], kept)]  # (B, P, V)
+    parts += [model(ids[:, t : t + 1], kept) for t in range(prefilled, ids.shape[1])]  # of (B, 1, V)
     return torch.cat(parts, dim=1)
 
 
-def check_cache(batch: int, prefilled: int, dtype: torch.dtype) -> None:
-    model = random_model(CONFIG, dtype)
+def check_cache(batch: int, prefilled: int, dtype: torch.dtype, name: str = "gpt2") -> None:
+    model = random_model(variant(name), dtype)
     ids = torch.randint(19, (batch, T), generator=torch.Generator().manual_seed(batch * 100 + prefilled))
     assert_close(cached_logits(model, ids, prefilled), model(ids))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("prefilled", [1, 2, T - 1, T])
-@pytest.mark.parametrize("batch", [1, 3])
-def test_cached_is_uncached_at_every_position(batch: int, prefilled: int, dtype: torch.dtype) -> None:
-    check_cache(batch, prefilled, dtype)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_cached_is_uncached_at_every_position(name: str, dtype: torch.dtype) -> None:
+    for batch, prefilled in product([1, 3], [1, 2, T - 1, T]):
+        check_cache(batch, prefilled, dtype, name)
 
 
 @pytest.mark.parametrize("prefilled", [1, 2, T - 1])
@@ -52,12 +55,37 @@ def test_cache_check_notices_a_cache_that_stands_still(prefilled: int, monkeypat
         check_cache(3, prefilled, torch.float64)
 
 
-def test_new_tokens_may_come_several_at_a_time() -> None:
-    model = random_model(CONFIG)
-    ids = torch.randint(19, (2, T))
-    cache = KVCache(CONFIG, 2, device=ids.device, dtype=torch.float64)
-    parts = [model(ids[:, start : start + 5], cache) for start in range(0, T, 5)]
-    assert_close(torch.cat(parts, dim=1), model(ids))
+def check_pieces(name: str) -> None:
+    """New tokens may come several at a time, in pieces of any length."""
+    model = random_model(variant(name))
+    ids = torch.randint(19, (2, T), generator=torch.Generator().manual_seed(1))
+    whole = model(ids)
+    for lengths in ([5, 5, 2], [10, 2], [1, 7, 1, 1, 2], [3, 3, 3, 3], [2, 6, 4]):
+        kept = new_cache(model, 2)
+        assert_close(torch.cat([model(piece, kept) for piece in ids.split(lengths, dim=1)], dim=1), whole)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_new_tokens_may_come_several_at_a_time(name: str) -> None:
+    check_pieces(name)
+
+
+@pytest.mark.parametrize("check", [check_pieces, lambda name: check_cache(3, 7, torch.float64, name)])
+def test_control_a_window_that_forgets_a_token(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = cache.cached_tokens
+    monkeypatch.setattr(cache, "cached_tokens", lambda config: [tokens - 1 for tokens in kept(config)])
+    with pytest.raises(AssertionError):
+        check("window")
+
+
+def test_a_cache_is_no_longer_than_it_must_be() -> None:
+    """Grouped heads share keys and values, and a layer with a window keeps no more tokens than that."""
+    per_token = 2 * 4 * 8  # a key and a value for a head of 4 numbers in float64
+    tokens = {"gpt2": 3 * T * 4, "grouped": 3 * T * 2, "window": 3 * 5 * 4, "alternate windows": (3 + T + 3) * 4}
+    for name, kept in tokens.items():
+        made = new_cache(random_model(variant(name)), 2)
+        assert sum(part.nbytes for part in made.keys + made.values) == 2 * kept * per_token
+        assert cache.cache_bytes(variant(name), 8) == kept * per_token
 
 
 def uncached_logits(model: GPT, ids: Tensor, prefilled: int) -> Tensor:
@@ -79,14 +107,14 @@ def uncached_logits(model: GPT, ids: Tensor, prefilled: int) -> Tensor:
 
 def windowed_logits(model: GPT, ids: Tensor, prefilled: int) -> tuple[Tensor, int]:
     """The same from the product, and how often the window slid."""
-    product = Window(model, ids.shape[0])
-    logits = [product.prefill(ids[:1, :prefilled])]
-    logits += [product.append(ids[:, t : t + 1]) for t in range(prefilled, ids.shape[1])]
-    return torch.stack(logits, dim=1), product.slides
+    cached = Window(model, ids.shape[0])
+    logits = [cached.prefill(ids[:1, :prefilled])]
+    logits += [cached.append(ids[:, t : t + 1]) for t in range(prefilled, ids.shape[1])]
+    return torch.stack(logits, dim=1), cached.slides
 
 
-def check_slides(context: int, prefilled: int, dtype: torch.dtype = torch.float64) -> int:
-    model = random_model(CONFIG.model_copy(update={"block_size": context}), dtype)
+def check_slides(context: int, prefilled: int, dtype: torch.dtype = torch.float64, name: str = "gpt2") -> int:
+    model = random_model(variant(name, block_size=context), dtype)
     tokens = 3 * context + 2
     ids = torch.randint(19, (3, tokens), generator=torch.Generator().manual_seed(context))
     ids[:, :prefilled] = ids[:1, :prefilled]  # one prompt, three continuations
@@ -103,6 +131,12 @@ def test_past_the_context(context: int, prompt: str, dtype: torch.dtype) -> None
     assert check_slides(context, lengths[prompt], dtype) >= (2 if lengths[prompt] <= context else 1)
 
 
+@pytest.mark.parametrize("name", [*FAMILIES, "sinusoidal", "one kv head", "alternate windows", "strange"])
+def test_past_the_context_with_every_way_to_attend(name: str) -> None:
+    for prefilled in (1, 8, 9):
+        assert check_slides(8, prefilled, name=name)
+
+
 @pytest.mark.parametrize("context", [1, 2, 3])
 def test_tiny_contexts(context: int) -> None:
     check_slides(context, 1)
@@ -116,7 +150,7 @@ def test_slide_check_notices_another_rule(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_slide_check_notices_a_forgotten_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
     def stale(self: KVCache) -> None:
-        self.length = self.keys.shape[3] // 2 - 1
+        self.length = self.block_size // 2 - 1
 
     monkeypatch.setattr(KVCache, "clear", stale)
     with pytest.raises((AssertionError, RuntimeError)):

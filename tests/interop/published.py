@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,46 @@ def transformers_model(size: str = "gpt2", dtype: torch.dtype = torch.float32, *
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn(parameter.shape, dtype=dtype))
         model.transformer.wpe.weight.mul_(5)
+    return model
+
+
+RELATED = {
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 64,
+}  # fmt: skip
+LINEAR = {"rope_parameters": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 2.0}}
+ROWS: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "llama, tied": {"tie_word_embeddings": True, "num_key_value_heads": 1, **LINEAR},
+    "mistral": {"sliding_window": 9},
+    "mistral without a window": {"sliding_window": None},
+    "qwen3": {"head_dim": 16, "tie_word_embeddings": True},
+    "qwen3 with windows": {
+        "head_dim": 16, "use_sliding_window": True, "sliding_window": 9,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "mixtral with a window": {"num_local_experts": 3, "num_experts_per_tok": 1, "sliding_window": 9},
+    "qwen3_moe": {
+        "head_dim": 16, "num_experts": 5, "num_experts_per_tok": 3, "moe_intermediate_size": 40,
+        "norm_topk_prob": True,
+    },
+}
+"""Llama's relatives by their `model_type`, and what their configs say beside the shape."""
+
+
+def related_model(row: str, **changes: Any) -> Any:
+    """A model of theirs, with norms off 1 and weights strong enough for a text that varies."""
+    import transformers
+
+    torch.manual_seed(3)
+    rows = char_tokenizer(ALPHABET).vocab_size
+    known = RELATED | ROWS[row] | {"vocab_size": rows, "bos_token_id": 0, "eos_token_id": 0} | changes
+    config = transformers.AutoConfig.for_model(re.split("[ ,]", row)[0], **known)
+    model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_((0.3 if parameter.dim() > 1 else 0.1) * torch.randn(parameter.shape))
     return model
 
 

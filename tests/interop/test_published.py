@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,12 +12,24 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from gptcli.checkpoints.model_folder import ModelFolder, open_model
+from gptcli.config import ModelConfig
 from gptcli.errors import ModelFolderError
 from gptcli.generation.stream import allowed_ids
 from gptcli.generation.window import Window
 from gptcli.interop import huggingface
+from gptcli.model import gpt
 from gptcli.text.tokenizer import load_tokenizer
-from tests.interop.published import ALPHABET, SIZES, change_json, greedy, save, transformers_model, without_prefix
+from tests.interop.published import (
+    ALPHABET,
+    ROWS,
+    SIZES,
+    change_json,
+    greedy,
+    related_model,
+    save,
+    transformers_model,
+    without_prefix,
+)
 from tests.model.reference import assert_close
 
 pytest.importorskip("transformers")
@@ -30,12 +43,16 @@ def folder(tmp_path: Path) -> Path:
 def check_folder(path: Path, model: object) -> None:
     """Close logits at every position of a whole context, and 40 equal greedy tokens through the cache."""
     opened = open_model(path)
-    ids = torch.randint(len(ALPHABET), (2, 64), generator=torch.Generator().manual_seed(4))
+    ids = some_ids(2, 64)
     with torch.no_grad():
         assert_close(opened.model(ids), model(ids).logits)  # type: ignore[operator]
     ours = greedy_here(opened, ids[:1, :9], 40)
     assert ours == greedy(model, ids[:1, :9], 40)
     assert len(set(ours)) > 5, "a text that only repeats itself proves little"
+
+
+def some_ids(batch: int, length: int) -> Tensor:
+    return torch.randint(len(ALPHABET), (batch, length), generator=torch.Generator().manual_seed(4))
 
 
 def greedy_here(opened: ModelFolder, prompt: Tensor, tokens: int) -> list[int]:
@@ -63,6 +80,56 @@ def test_old_names_mask_buffers_and_a_stored_head(tmp_path: Path) -> None:
     check_folder(without_prefix(save(model, tmp_path / "model")), model)
 
 
+@pytest.mark.parametrize(
+    "changes", [{"n_inner": 100}, {"layer_norm_epsilon": 0.1}, {"tie_word_embeddings": False, "n_inner": None}]
+)
+def test_gpt2_with_other_numbers(tmp_path: Path, changes: dict[str, object]) -> None:
+    model = transformers_model(**changes)
+    check_folder(save(model, tmp_path / "model"), model)
+
+
+@pytest.mark.parametrize("shards", [False, True])
+@pytest.mark.parametrize("row", ROWS)
+def test_llama_and_its_relatives(tmp_path: Path, row: str, *, shards: bool) -> None:
+    model = related_model(row)
+    check_folder(save(model, tmp_path / "model", shards=shards), model)
+
+
+@pytest.mark.parametrize("row", ["llama", "qwen3 with windows", "mixtral"])
+@pytest.mark.parametrize("word", ["type", "rope_type"])
+def test_rope_as_transformers_4_spells_it(tmp_path: Path, row: str, word: str) -> None:
+    model = related_model(row, rope_parameters={"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0})
+    path = save(model, tmp_path / "model")
+    old = {"rope_theta": 500.0, "rope_scaling": {word: "linear", "factor": 2.0}}
+    change_json(path / "config.json", rope_parameters=None, **old)
+    config = open_model(path).model.config
+    assert (config.rope_base, config.rope_scaling) == (500.0, 2.0)
+    check_folder(path, model)
+
+
+@pytest.mark.parametrize(
+    ("row", "module", "name", "wrong"),
+    [
+        ("llama", huggingface, "_turned", lambda plain: lambda t, part: t.flip(0) if "k_proj" in part.name else t),
+        ("llama", gpt, "rotate", lambda plain: lambda x, rotation: plain(x, rotation.roll(1, 1))),
+        ("mistral", ModelConfig, "window_of", lambda plain: lambda self, layer: None),
+        ("qwen3 with windows", ModelConfig, "window_of", lambda plain: lambda self, layer: plain(self, layer + 1)),
+        ("mixtral", Tensor, "topk", lambda plain: lambda x, k, dim: plain(x, k - 1, dim=dim)),
+    ],
+)
+def test_control_a_relative_that_is_computed_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, module: Any, name: str, wrong: Any
+) -> None:
+    model = related_model(row)
+    path = save(model, tmp_path / "model")
+    ids = some_ids(2, 64)
+    with torch.no_grad():
+        theirs = model(ids).logits
+    monkeypatch.setattr(module, name, wrong(getattr(module, name)))
+    with pytest.raises(AssertionError):
+        assert_close(open_model(path).model(ids), theirs)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_read_as_float32(tmp_path: Path, dtype: torch.dtype) -> None:
     model = transformers_model(dtype=dtype)
@@ -72,9 +139,9 @@ def test_half_precision_is_read_as_float32(tmp_path: Path, dtype: torch.dtype) -
 
 
 def test_control_a_turned_matrix_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    flipped = huggingface._flipped
-    turned = "h.1.attn.c_proj.weight"  # square, so that only its values tell
-    monkeypatch.setattr(huggingface, "_flipped", lambda name, t: t if name == turned else flipped(name, t))
+    plain = huggingface._turned
+    turned = "transformer.h.1.attn.c_proj.weight"  # square, so that only its values tell
+    monkeypatch.setattr(huggingface, "_turned", lambda t, part: t if part.name == turned else plain(t, part))
     with pytest.raises(AssertionError):
         check_folder(folder, transformers_model())
 
@@ -105,18 +172,50 @@ def message(folder: Path) -> str:
     ("key", "value"),
     [
         ("activation_function", "gelu"),
-        ("layer_norm_epsilon", 1e-6),
         ("model_type", "gpt_neo"),
         ("scale_attn_by_inverse_layer_idx", True),
         ("scale_attn_weights", False),
         ("add_cross_attention", True),
-        ("n_inner", 100),
         ("quantization_config", {"bits": 4}),
     ],
 )
 def test_another_architecture_is_refused_by_its_key(folder: Path, key: str, value: object) -> None:
     change_json(folder / "config.json", **{key: value})
     assert key in message(folder)
+
+
+@pytest.mark.parametrize(
+    ("row", "key", "value"),
+    [
+        ("llama", "hidden_act", "gelu"),
+        ("llama", "attention_bias", True),
+        ("llama", "mlp_bias", True),
+        ("llama", "head_dim", 32),
+        ("llama", "rms_norm_eps", -1),
+        ("llama", "num_key_value_heads", 3),
+        ("llama", "quantization_config", {"bits": 4}),
+        ("qwen3", "layer_types", ["full_attention", "full_attention", "sliding_attention"]),
+        ("qwen3_moe", "norm_topk_prob", False),
+        ("qwen3_moe", "decoder_sparse_step", 2),
+        ("qwen3_moe", "mlp_only_layers", [1]),
+    ],
+)
+def test_a_relative_that_is_not_computed_here_is_refused_by_its_key(
+    tmp_path: Path, row: str, key: str, value: object
+) -> None:
+    path = save(related_model(row), tmp_path / "model")
+    change_json(path / "config.json", **{key: value})
+    assert key in message(path) or OUR_NAMES[key] in message(path)
+
+
+OUR_NAMES = {"rms_norm_eps": "norm_epsilon", "num_key_value_heads": "n_kv_head"}
+
+
+@pytest.mark.parametrize("kind", ["yarn", "llama3", "dynamic"])
+def test_other_ways_to_scale_rope_are_refused(tmp_path: Path, kind: str) -> None:
+    path = save(related_model("llama"), tmp_path / "model")
+    change_json(path / "config.json", rope_parameters={"rope_type": kind, "factor": 8.0, "rope_theta": 1e4})
+    assert f"rope_type is '{kind}'" in message(path)
 
 
 def changed_weights(folder: Path, change: Callable[[dict[str, Tensor]], object]) -> Path:

@@ -1,8 +1,7 @@
-"""The parts of the model against worked answers and the obvious reference, and the contracts of causality and ln V."""
+"""The parts of the model against worked answers; test_variants.py has the whole of it."""
 
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
 
@@ -16,7 +15,7 @@ from gptcli.model import gpt
 from gptcli.model.gpt import GPT, MLP, attend
 from gptcli.presets import PRESETS, preset
 from tests.conftest import ROOT
-from tests.model.reference import assert_close, attention_weights, gelu, random_model, reference_logits
+from tests.model.reference import attention_weights, gelu
 
 TINY = ModelConfig(vocab_size=11, n_layer=2, n_head=2, n_embd=8, block_size=8)
 
@@ -75,13 +74,6 @@ def test_attention_weights_notice_a_missing_mask(monkeypatch: pytest.MonkeyPatch
         check_attention_weights()
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_model_is_the_reference(dtype: torch.dtype) -> None:
-    model = random_model(TINY, dtype)
-    ids = torch.randint(11, (3, 8))
-    assert_close(model(ids), reference_logits(model, ids))
-
-
 PARAMETERS = {
     ("nano", 65): 94_176,
     ("tiny", 65): 818_048,
@@ -106,50 +98,6 @@ def test_presets_have_their_parameters(name: str, vocab_size: int) -> None:
 
 def test_every_preset_is_counted() -> None:
     assert {name for name, _ in PARAMETERS} >= PRESETS.keys()
-
-
-def check_causality() -> None:
-    """Changing token t changes no logits before t, and does change those at t."""
-    model = random_model(TINY)
-    ids = torch.randint(11, (1, 8))
-    before = model(ids)
-    for t in range(8):
-        changed = ids.clone()
-        changed[0, t] = (ids[0, t] + 1) % 11
-        after = model(changed)
-        assert torch.equal(after[:, :t], before[:, :t])
-        assert not torch.equal(after[:, t], before[:, t])
-
-
-def test_causality() -> None:
-    check_causality()
-
-
-def test_causality_notices_a_look_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = F.scaled_dot_product_attention
-    monkeypatch.setattr(gpt, "attend", lambda q, k, v, *_: plain(q, k, v))
-    with pytest.raises(AssertionError):
-        check_causality()
-
-
-def check_first_loss() -> None:
-    """An untrained model knows nothing: its loss is near that of guessing evenly, ln V."""
-    torch.manual_seed(0)
-    config = ModelConfig(vocab_size=65, n_layer=4, n_head=4, n_embd=64, block_size=32)
-    ids = torch.randint(65, (8, 33))
-    logits = GPT(config)(ids[:, :-1])  # (8, 32, 65)
-    loss = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
-    assert loss.item() == pytest.approx(math.log(65), abs=0.05)
-
-
-def test_first_loss_is_near_ln_v() -> None:
-    check_first_loss()
-
-
-def test_first_loss_notices_large_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpt, "INITIAL_DEVIATION", 0.5)
-    with pytest.raises(AssertionError):
-        check_first_loss()
 
 
 def test_projections_into_the_residual_stream_start_smaller() -> None:

@@ -17,8 +17,9 @@ from gptcli.model.loss import bits_per_unit, next_token_loss, perplexity
 N, C, V = 21, 16, 37
 
 
-def plain(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy((hidden @ weight.T).float() if hidden.dtype != torch.float64 else hidden @ weight.T, targets)
+def plain(hidden: Tensor, weight: Tensor, targets: Tensor, softcap: float = 0.0) -> Tensor:
+    logits = hidden @ weight.T if hidden.dtype == torch.float64 else (hidden @ weight.T).float()
+    return F.cross_entropy(softcap * (logits / softcap).tanh() if softcap else logits, targets)
 
 
 def gradients(compute: Callable[[Tensor, Tensor, Tensor], Tensor], dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
@@ -34,28 +35,37 @@ def gradients(compute: Callable[[Tensor, Tensor, Tensor], Tensor], dtype: torch.
     return value.detach(), hidden.grad, weight.grad
 
 
-def check_chunked(rows: int) -> None:
-    chunked = gradients(lambda h, w, t: next_token_loss(h, w, t, chunk_logits=rows * V) / N, torch.float64)
-    expected = gradients(plain, torch.float64)
+def check_chunked(rows: int, softcap: float = 0.0) -> None:
+    chunked = gradients(lambda h, w, t: next_token_loss(h, w, t, softcap, chunk_logits=rows * V) / N, torch.float64)
+    expected = gradients(lambda h, w, t: plain(h, w, t, softcap), torch.float64)
     for actual, known in zip(chunked, expected, strict=True):
         assert torch.allclose(actual, known, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("softcap", [0.0, 3.0])
 @pytest.mark.parametrize("rows", [1, 4, 7, 20, N])
-def test_chunked_is_plain(rows: int) -> None:
-    check_chunked(rows)
+def test_chunked_is_plain(rows: int, softcap: float) -> None:
+    check_chunked(rows, softcap)
 
 
 def test_chunked_notices_a_wrong_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     backward = loss._ChunkedCrossEntropy.backward
 
-    def wrong(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        d_hidden, d_weight, *_ = backward(ctx, *grads)
-        return d_hidden * 1.001, d_weight, None, None
+    def wrong(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        d_hidden, d_weight, *rest = backward(ctx, *grads)
+        return d_hidden * 1.001, d_weight, *rest
 
     monkeypatch.setattr(loss._ChunkedCrossEntropy, "backward", staticmethod(wrong))
     with pytest.raises(AssertionError):
         check_chunked(4)
+
+
+def test_chunked_notices_the_slope_of_a_cap_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    cap = loss.softcapped
+    monkeypatch.setattr(loss, "softcapped", lambda logits, softcap: logits + (cap(logits, softcap) - logits).detach())
+    check_chunked(N, 0.0)
+    with pytest.raises(AssertionError):
+        check_chunked(N, 3.0)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 2e-2), (torch.float16, 3e-3)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -10,13 +11,12 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from gptcli.config import ModelConfig
 from gptcli.model import gpt
 from gptcli.model.gpt import GPT
 from gptcli.report.inspection import inspect_preset, list_presets
 from gptcli.report.model import activations, flops, parameters
+from tests.model.variants import variant
 
-CONFIG = ModelConfig(vocab_size=11, n_layer=2, n_head=3, n_embd=12, block_size=16)
 BATCH_SIZE, LENGTH = 2, 7
 
 
@@ -48,55 +48,78 @@ def test_presets_are_listed_with_the_same_counts() -> None:
     assert listed["gpt2"] == 124_439_808
 
 
-def test_parts_are_the_tensors_of_the_model() -> None:
+KINDS = ("gpt2", "llama untied", "qwen3", "mixtral", "sinusoidal", "strange")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parts_are_the_tensors_of_the_model(kind: str) -> None:
     found: dict[str, list[tuple[int, ...]]] = {}
-    for name, parameter in GPT(CONFIG).named_parameters():
-        found.setdefault(name.replace("h.0.", "h.*.").replace("h.1.", "h.*."), []).append(tuple(parameter.shape))
-    assert {part.name: [part.shape] * part.copies for part in parameters(CONFIG).parts} == found
+    for name, parameter in GPT(variant(kind)).named_parameters():
+        found.setdefault(re.sub(r"(^h|experts)\.\d", r"\1.*", name), []).append(tuple(parameter.shape))
+    assert {part.name: [part.shape] * part.copies for part in parameters(variant(kind)).parts} == found
 
 
-def test_activations_are_those_of_a_real_forward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_activations_are_those_of_a_real_forward_pass(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = variant(kind)
     seen: dict[str, tuple[int, ...]] = {}
+    through_experts: dict[str, list[tuple[int, ...]]] = {}
     real_attend = gpt.attend
 
-    def watched_attend(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
-        out = real_attend(q, k, v, dropout)
-        assert q.shape == k.shape == v.shape
-        seen["h.*.attn q, k, v"] = tuple(q.shape)
-        seen["h.*.attn weights"] = tuple((q @ k.mT).shape)
+    def watched_attend(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> Tensor:
+        out = real_attend(q, k, v, *options)
+        assert k.shape == v.shape
+        seen["h.*.attn q"], seen["h.*.attn k, v"] = tuple(q.shape), tuple(k.shape)
+        seen["h.*.attn weights"] = tuple((q[:, :1] @ k[:, :1].mT).expand(-1, q.shape[1], -1, -1).shape)
         seen["h.*.attn heads"] = tuple(out.shape)
         return out
 
     def watch(name: str) -> Any:
         def hook(module: nn.Module, inputs: Any, output: Tensor) -> None:
-            seen[name.replace("h.0", "h.*", 1).replace("h.1", "h.*", 1)] = tuple(output.shape)
+            stage = re.sub(r"(^h|experts)\.\d", r"\1.*", name)
+            if ".experts." in name:
+                through_experts.setdefault(stage, []).append(tuple(output.shape))
+            else:
+                seen[stage] = tuple(output.shape)
 
         return hook
 
     monkeypatch.setattr(gpt, "attend", watched_attend)
-    model = GPT(CONFIG)
+    model = GPT(config)
     for name, module in model.named_modules():
         if name:
             module.register_forward_hook(watch(name))
     ids = torch.zeros(BATCH_SIZE, LENGTH, dtype=torch.long)
     seen["ids"] = tuple(ids.shape)
-    seen["wpe"] = tuple(model.wpe.weight[:LENGTH].shape)  # its rows are sliced, not looked up
+    for table in ("wpe", "sinusoids"):  # its rows are sliced, not looked up
+        if config.position == {"wpe": "learned", "sinusoids": "sinusoidal"}[table]:
+            seen[table] = (LENGTH, config.n_embd)
     seen["logits"] = tuple(model(ids).shape)
+    for stage, shapes in through_experts.items():
+        rows = sum(shape[0] for shape in shapes)
+        assert rows == BATCH_SIZE * LENGTH * config.n_expert_active * config.n_layer
+        seen[stage] = (BATCH_SIZE, LENGTH, shapes[0][1])
 
-    reported = {stage.name: stage.shape for stage in activations(CONFIG, BATCH_SIZE, LENGTH)}
-    outputs_of_containers = {"h.*.attn", "h.*.mlp"}  # the same as of their last layers
-    assert reported == {name: shape for name, shape in seen.items() if name not in outputs_of_containers}
+    reported = {stage.name: stage.shape for stage in activations(config, BATCH_SIZE, LENGTH)}
+    inside_a_stage = re.compile(r".*\.(attn|mlp|experts\.\*|q_norm|k_norm)|lm_head")  # or the same as a last layer's
+    assert reported == {name: shape for name, shape in seen.items() if not inside_a_stage.fullmatch(name)}
 
 
-def test_flops_are_those_of_the_matrix_products() -> None:
+@pytest.mark.parametrize("kind", ["gpt2", "llama untied", "qwen3", "mixtral", "relu2"])
+def test_flops_are_those_of_the_matrix_products(kind: str) -> None:
     """The formula also counts two operations for each bias and norm weight, which no matrix product has."""
-    model = GPT(CONFIG)
+    model = GPT(variant(kind))
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):  # it knows no fused kernel of CPUs
         model(torch.zeros(BATCH_SIZE, LENGTH, dtype=torch.long))
     vectors = sum(parameter.numel() for parameter in model.parameters() if parameter.dim() == 1)
-    told = flops(CONFIG, LENGTH)
+    told = flops(model.config, LENGTH)
     assert counter.get_total_flops() == BATCH_SIZE * LENGTH * (told.forward_per_token - 2 * vectors)
     assert told.training_per_token == 3 * told.forward_per_token
+
+
+def test_a_window_saves_attention() -> None:
+    whole, windowed = (flops(variant(name), 12).training_per_token for name in ("llama", "mistral"))
+    assert whole - windowed == 12 * 16 * 3 * (12 - 5)
 
 
 def test_flops_of_gpt2_are_those_of_nanogpt() -> None:

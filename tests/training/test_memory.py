@@ -101,7 +101,7 @@ def bytes_kept_for_backward(config: ModelConfig, batch_size: int, dtype: torch.d
 def test_sampling_counts_weights_and_cache_exactly() -> None:
     cache = KVCache(SMALL, 3, device=CPU, dtype=torch.float32)
     estimate = sampling_memory(SMALL, 3, 10, torch.float32, "cpu", 0)
-    assert estimate.cache == cache.keys.nbytes + cache.values.nbytes
+    assert estimate.cache == sum(part.nbytes for part in cache.keys + cache.values)
     assert estimate.parameters == 4 * parameter_count(SMALL)
     assert sampling_memory(SMALL, 3, 10, torch.bfloat16, "cuda", 0).parameters == 2 * parameter_count(SMALL)
 
