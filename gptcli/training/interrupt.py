@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from torch import Tensor
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -38,3 +40,24 @@ def graceful_stop(on_first: Callable[[], None]) -> Iterator[Callable[[], int]]:
     finally:
         for signum, handler in previous.items():
             signal.signal(signum, handler)
+
+
+class UpdateStopped(Exception):  # noqa: N818 - being told to stop is not an error
+    """A signal came in the middle of an update, of which nothing is kept."""
+
+
+def unless_stopped(backward: Callable[[Tensor], None], stop_signal: Callable[[], int]) -> Callable[[Tensor], None]:
+    """`backward` for the micro-batches of an update; once a signal came, all but the first raise UpdateStopped instead.
+
+    A large batch in small pieces may take minutes.
+    """
+    begun = False
+
+    def backward_or_stop(loss: Tensor) -> None:
+        nonlocal begun
+        if begun and stop_signal():
+            raise UpdateStopped
+        begun = True
+        backward(loss)
+
+    return backward_or_stop

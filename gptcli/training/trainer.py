@@ -35,6 +35,7 @@ from gptcli.training.events import (
     StopReason,
 )
 from gptcli.training.gradients import Hidden, accumulate_gradients
+from gptcli.training.interrupt import UpdateStopped, unless_stopped
 from gptcli.training.optimizer import Optimizer
 from gptcli.training.out_of_memory import no_room_for_gradients, no_room_for_optimizer
 from gptcli.training.random_states import random_states, restore_random_states
@@ -109,7 +110,8 @@ class Trainer:
             yield from self.evaluate()
             yield from self.save_checkpoint()
         while not (reason := self.stop_reason()):
-            self.training_step()
+            if not self.training_step():
+                continue
             if self.progress.step == 1 or self.due(self.config.log_every):
                 yield self.step_metrics()
             elif time.perf_counter() - self._mark_time > HEARTBEAT_SECONDS:
@@ -138,9 +140,13 @@ class Trainer:
         """Which budget has run out. The clock is read once a step, so that all of a step agrees on being the last."""
         return budget_end(self.config, self.progress, self.seconds_at_step)
 
-    def training_step(self) -> None:
-        """One update of the weights. Does not wait for the device."""
+    def training_step(self) -> bool:
+        """One update of the weights. Does not wait for the device.
+
+        False, with nothing changed, if a signal came between two of its micro-batches.
+        """
         ids = self.next_batch()  # (B, T + 1)
+        before = random_states(self.device)
         self.spread = spread = Spread() if self.run.config.model.n_expert else None
         try:
             self.loss = accumulate_gradients(
@@ -149,10 +155,14 @@ class Trainer:
                 ids,
                 self.micro_batch_size,
                 self.dtype,
-                self.optimizer.backward,
+                unless_stopped(self.optimizer.backward, self.stop_signal),
                 self.run.config.optim.expert_balance,
                 spread,
             )
+        except UpdateStopped:
+            self.model.zero_grad()
+            restore_random_states(before, self.device)
+            return False
         except torch.OutOfMemoryError as error:
             traceback.clear_frames(error.__traceback__)  # they hold what the pass had kept so far
             raise self._no_room(ids) from error
@@ -164,6 +174,7 @@ class Trainer:
         self.progress.step += 1
         self.progress.tokens += ids[:, 1:].numel()
         self.seconds_at_step = self.seconds
+        return True
 
     def next_batch(self) -> Tensor:
         """Token ids of the next update on the device, (B, T + 1)."""

@@ -7,12 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+
+import pytest
 
 from gptcli.checkpoints.checkpoint import read_progress
 from gptcli.text.dataset import open_dataset
+from gptcli.training.events import Finished
 from gptcli.training.interrupt import graceful_stop
 from tests.conftest import ROOT, CommandLine
-from tests.training.small_runs import FLAGS, assert_same_end, lines, run, without_times
+from tests.training.small_runs import FLAGS, assert_same_end, lines, run, small_dataset, without_times
 
 LONG = {"optim.schedule": "constant", "train.max_steps": 10**8, "train.eval_every": 100, "train.save_every": 100}
 """More steps than there is time for, so that no signal comes too late; the learning rate does not depend on them."""
@@ -63,6 +67,19 @@ def test_stopped_by_each_signal_and_gone_on_exactly(cli: CommandLine, corpus: st
     whole = [without_times(line) for line in lines(cli.folder / "whole")]
     parts = [without_times(line) for line in lines(cli.folder / "run")]  # those of the first session were removed
     assert parts == whole[-len(parts) :]
+
+
+@pytest.mark.parametrize("asked", range(4, 8))
+def test_stopped_between_micro_batches(tmp_path: Path, corpus: str, asked: int) -> None:
+    """The update that was begun leaves no trace, dropout's random numbers included: 4 asks belong to each update."""
+    dataset = small_dataset(tmp_path, corpus[:3000])
+    flags = {"train.micro_batch_size": 1, "train.max_steps": 6, "train.save_every": 3, "train.eval_every": 3}
+    events = run(dataset, tmp_path / "run", flags, stop_after=asked)
+    assert isinstance(events[-1], Finished)
+    assert (events[-1].stopped, events[-1].step) == ("interrupted", 1)
+    for path in (tmp_path / "run", tmp_path / "whole"):
+        run(dataset, path, flags)
+    assert_same_end(tmp_path / "run", tmp_path / "whole")
 
 
 SECOND_SIGNAL = """
