@@ -43,30 +43,47 @@ class Muon(torch.optim.Optimizer):
         super().__init__(parameters.values(), {"lr": config.lr})
         self.momentum, self.weight_decay = config.momentum, config.weight_decay
         self.rows = {parameter: rows.get(name, [len(parameter)]) for name, parameter in parameters.items()}
-        self.buffers = {parameter: torch.zeros_like(parameter) for parameter in parameters.values()}
         self.found_inf = torch.zeros(())
+        zeros = self._by_shape({parameter: torch.zeros_like(parameter) for parameter in self.rows})
+        self.buffers = {shape: torch.stack(matrices) for shape, matrices in zeros.items()}  # of (K, m, n) or (K, n, m)
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override] # there is no closure
         """Change the weights by their gradients."""
         (group,) = self.param_groups
         bad = self.found_inf > 0  # ()
-        alike: dict[torch.Size, list[tuple[Tensor, Tensor]]] = {}
-        for parameter, buffer in self.buffers.items():
-            gradient = parameter.grad
-            assert gradient is not None
-            buffer.copy_(torch.where(bad, buffer, torch.add(gradient, buffer, alpha=self.momentum)))
-            ahead = torch.add(gradient, buffer, alpha=self.momentum)  # Nesterov's
-            for weight, direction in zip(
-                torch.split(parameter, self.rows[parameter]), torch.split(ahead, self.rows[parameter]), strict=True
-            ):
-                alike.setdefault(weight.shape, []).append((weight, direction))
-        for shape, pairs in alike.items():
-            updates = orthogonal(torch.stack([direction for _, direction in pairs]))  # (K, m, n) or (K, n, m)
-            updates = torch.where(bad, 0.0, updates * (-group["lr"] * ADAMW_SIZE * max(shape) ** 0.5))
-            decay = torch.where(bad, 1.0, 1 - group["lr"] * self.weight_decay)  # ()
-            for (weight, _), update in zip(pairs, updates.unbind(0), strict=True):
-                weight.mul_(decay).add_(update)
+        decay = torch.where(bad, 1.0, 1 - group["lr"] * self.weight_decay)  # ()
+        kept = torch.where(bad, 1.0, self.momentum)  # ()
+        gradients = self._by_shape({parameter: parameter.grad for parameter in self.rows if parameter.grad is not None})
+        weights = self._by_shape({parameter: parameter.data for parameter in self.rows})
+        for shape, buffer in self.buffers.items():
+            gradient = torch.where(bad, 0.0, torch.stack(gradients[shape]))  # (K, m, n) or (K, n, m), like all below
+            buffer.mul_(kept).add_(gradient)
+            update = orthogonal(gradient.add_(buffer, alpha=self.momentum))  # Nesterov's look ahead
+            update.mul_(torch.where(bad, 0.0, -group["lr"] * ADAMW_SIZE * max(shape) ** 0.5))
+            for weight, change in zip(weights[shape], update.unbind(0), strict=True):
+                weight.mul_(decay).add_(change)
+
+    def momenta(self) -> dict[nn.Parameter, Tensor]:
+        """The momentum of each parameter, in its shape."""
+        waiting = {shape: list(buffer.unbind(0)) for shape, buffer in self.buffers.items()}
+        return {
+            parameter: torch.cat([waiting[torch.Size((size, parameter.shape[1]))].pop(0) for size in sizes])
+            for parameter, sizes in self.rows.items()
+        }
+
+    def load_momenta(self, momenta: Mapping[nn.Parameter, Tensor]) -> None:
+        """Restore what `momenta` gave."""
+        for shape, parts in self._by_shape(momenta).items():
+            self.buffers[shape].copy_(torch.stack(parts))
+
+    def _by_shape(self, tensors: Mapping[nn.Parameter, Tensor]) -> dict[torch.Size, list[Tensor]]:
+        """The matrices of each shape, in the order of the buffers."""
+        found: dict[torch.Size, list[Tensor]] = {}
+        for parameter, sizes in self.rows.items():
+            for part in torch.split(tensors[parameter], sizes):
+                found.setdefault(part.shape, []).append(part)
+        return found
 
 
 def orthogonal(matrices: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ class Optimizer:
     def __init__(self, model: GPT, config: OptimConfig, dtype: torch.dtype) -> None:
         self.names = {parameter: name for name, parameter in model.named_parameters()}
         self.muon = muon_over(model, config) if config.optimizer == "muon" else None
-        parameters = [p for p in self.names if self.muon is None or p not in self.muon.buffers]
+        parameters = [p for p in self.names if self.muon is None or p not in self.muon.rows]
         self.device = parameters[0].device
         self.clip = config.grad_clip or float("inf")
         groups = [
@@ -92,8 +92,8 @@ class Optimizer:
 
         Before the first update there is none of AdamW's.
         """
-        buffers = self.muon.buffers if self.muon else {}
-        tensors = {f"momentum.{self.names[parameter]}": buffer for parameter, buffer in buffers.items()}
+        momenta = self.muon.momenta() if self.muon else {}
+        tensors = {f"momentum.{self.names[parameter]}": momentum for parameter, momentum in momenta.items()}
         for parameter in self._adamw_parameters() if self.adamw.state else ():
             name, state = self.names[parameter], self.adamw.state[parameter]
             tensors[f"exp_avg.{name}"] = state["exp_avg"]
@@ -104,8 +104,8 @@ class Optimizer:
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         """Restore what `tensors` gave; raises KeyError where one is missing."""
-        for parameter, buffer in self.muon.buffers.items() if self.muon else ():
-            buffer.copy_(tensors[f"momentum.{self.names[parameter]}"].view_as(buffer))
+        if self.muon:
+            self.muon.load_momenta({p: tensors[f"momentum.{self.names[p]}"].view_as(p) for p in self.muon.rows})
         for parameter in self._adamw_parameters() if "step" in tensors else ():
             name = self.names[parameter]
             self.adamw.state[parameter] = {

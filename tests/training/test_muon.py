@@ -66,7 +66,7 @@ def check_updates() -> None:
     expected = {
         name: (parameter.detach().clone(), torch.zeros_like(parameter))
         for name, parameter in model.named_parameters()
-        if parameter in optimizer.muon.buffers
+        if parameter in optimizer.muon.rows
     }
     for seed in range(3):
         random_gradients(model, seed)
@@ -93,7 +93,7 @@ def test_it_takes_the_matrices_of_the_blocks_and_adamw_the_rest() -> None:
     model = GPT(CONFIG)
     optimizer = Optimizer(model, OPTIM, torch.float32)
     assert optimizer.muon is not None
-    mine = {name for name, parameter in model.named_parameters() if parameter in optimizer.muon.buffers}
+    mine = {name for name, parameter in model.named_parameters() if parameter in optimizer.muon.rows}
     matrices = ("attn.c_attn", "attn.c_proj", *(f"mlp.experts.{e}.{m}" for e in (0, 1) for m in ("c_fc", "c_proj")))
     assert mine == {f"h.{block}.{matrix}.weight" for block in (0, 1) for matrix in matrices}
     others = {id(parameter) for group in optimizer.adamw.param_groups for parameter in group["params"]}
