@@ -35,6 +35,8 @@ ROUND_STEPS = 400
 """A multiple of every interval below, so that the end of a round adds nothing to what an uninterrupted run does."""
 LATEST_KILL = 6.0
 """Seconds: import, a round of training and its saves take less on most machines."""
+LONGEST = 6 * 3600.0
+"""Seconds for one command: a machine may be put to sleep in between."""
 MOST_GROWTH = 0.05
 """Share by which memory may differ between the middle and the end; an allocator is never quite still."""
 RUN_NAMES = re.compile(
@@ -120,7 +122,7 @@ class Soak:
 
     def run(self, command: list[str]) -> None:
         self.commands += 1
-        done = self.gptcli(*command, timeout=600)
+        done = self.gptcli(*command, timeout=LONGEST)
         assert done.code == 0, f"{command}: exit {done.code}: {done.stderr}"
         assert done.stdout, f"{command} said nothing"
 
