@@ -4,12 +4,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN := runs/demo
 
-.PHONY: help demo test crash soak bench docs clean
+.PHONY: help demo test crash soak fuzz fuzz-quick bench docs clean
 
 help:
 	@echo "make demo    install into .venv, train a small model for about a minute, and sample from it"
 	@echo "make test    install with the development tools; check format, lint and types; run the tests"
 	@echo "make crash   everything that docs/reliability.md counts: kills, power failures, faults, damage; ten minutes or more"
+	@echo "make fuzz    100,000 damaged inputs for each reader of files; an hour or more (make fuzz-quick: 500 each, a minute)"
 	@echo "make bench   install with the competitors, measure everything that docs/performance.md tells, and write it again;"
 	@echo "             with TEXT=tinyshakespeare.txt also how soon a training reaches a loss; a quarter of an hour"
 	@echo "make soak    an hour of training, killing, resuming and sampling; MINUTES=5 for less"
@@ -34,6 +35,12 @@ test: .venv/installed-dev
 
 crash: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2 tests/crash -m 'campaign or not campaign'
+
+fuzz: .venv/installed-dev
+	$(BIN)/python -m tests.fuzz.campaign --inputs 100000
+
+fuzz-quick: .venv/installed-dev
+	FUZZ_EXAMPLES=500 $(BIN)/python -m pytest -n 2 tests/fuzz
 
 # On a machine that does nothing else. Each question is a program of its own, which can be run alone.
 bench: .venv/installed-bench

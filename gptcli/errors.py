@@ -22,6 +22,8 @@ from __future__ import annotations
 
 import signal
 
+MOST_CHARACTERS = 2000
+
 
 class GptcliError(Exception):
     """An expected failure: `message` is one human sentence, `hint` says what to do next ("" for none)."""
@@ -29,6 +31,8 @@ class GptcliError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, hint: str = "") -> None:
+        # What a stranger's file puts into a sentence may be endless.
+        message = message if len(message) <= MOST_CHARACTERS else f"{message[:MOST_CHARACTERS]}…"
         super().__init__(message)
         self.message = message
         self.hint = hint

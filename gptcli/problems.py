@@ -39,6 +39,8 @@ def _reason(problem: Mapping[str, Any], location: tuple[str, ...], section: type
         return "missing"
     if problem["type"] == "value_error":  # a rule of our own, in words of our own
         return str(problem["msg"]).removeprefix("Value error, ")
+    if not location or location[0] not in section.model_fields:  # such as a key that is no text
+        return "must be a setting of the configuration"
     value = problem["input"]
     not_finite = isinstance(value, float) and (value != value or abs(value) == float("inf"))
     return f"must be {_allowed(location, section, 'finite ' if not_finite else '')}"

@@ -54,6 +54,10 @@ class Progress:
     """Length of metrics.jsonl when the checkpoint was written."""
 
 
+_PROGRESS = TypeAdapter(Progress)
+_THREADS = TypeAdapter(Annotated[int, Field(ge=1, le=MOST_THREADS)])
+
+
 @dataclass
 class Checkpoint:
     """The content of a checkpoint."""
@@ -107,8 +111,8 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     if state.get("format") != FORMAT:
         raise ModelFolderError(f"'{folder}' has format {state.get('format')}, where this version reads {FORMAT}.")
     try:
-        progress = TypeAdapter(Progress).validate_python(state["progress"])
-        threads = TypeAdapter(Annotated[int, Field(ge=1, le=MOST_THREADS)]).validate_python(state["threads"])
+        progress = _PROGRESS.validate_python(state["progress"])
+        threads = _THREADS.validate_python(state["threads"])
         scaler = dict(state["scaler"])
     except (KeyError, TypeError, ValueError) as error:  # pydantic's errors are ValueErrors
         reason = error.errors()[0]["msg"].lower() if isinstance(error, ValidationError) else str(error)
@@ -142,7 +146,7 @@ def read_progress(run: Path) -> Progress | None:
     for step in reversed(checkpoint_steps(run)):
         try:
             state = read_json(run / names.CHECKPOINTS / names.checkpoint_name(step) / names.STATE)
-            return TypeAdapter(Progress).validate_python(state["progress"])
+            return _PROGRESS.validate_python(state["progress"])
         except (ModelFolderError, KeyError, ValidationError):
             continue
     return None

@@ -152,10 +152,13 @@ class _File:
     sha256: str
 
 
+_FILES = TypeAdapter(dict[str, _File])
+
+
 def damage(folder: Path, manifest: dict[str, Any], *, leaving_out: str = "") -> str:
     """What is wrong with a folder against its manifest, in words; "" if nothing is."""
     try:
-        files = TypeAdapter(dict[str, _File]).validate_python(manifest.get("files"))
+        files = _FILES.validate_python(manifest.get("files"))
         if strange := [name for name in files if not is_plain_name(name)]:
             return f"'{folder / MANIFEST}' names '{strange[0][:100]}', which is no file beside it"
         checked = {name: asdict(entry) for name, entry in files.items() if name != leaving_out}

@@ -12,6 +12,7 @@ head width, W width inside the MLP, V vocabulary, S = cached + new tokens.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -261,6 +262,7 @@ def unfilled_gpt(config: ModelConfig) -> GPT:
         return GPT(config)
 
 
+@lru_cache(maxsize=64)
 def parameter_count(config: ModelConfig) -> int:
     """Parameters of a model, a shared embedding counted once; nothing is allocated."""
     return sum(parameter.numel() for parameter in unfilled_gpt(config).parameters())
