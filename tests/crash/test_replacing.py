@@ -66,9 +66,10 @@ def test_the_power_fails(sessions: Sessions, tokens: tuple[int, int]) -> None:
     made_first = sessions.record(folder, arguments=MAKE)
     (folder / "book.txt").write_text("Another text. " * 100, encoding="utf-8")
     replaced = sessions.record(folder, arguments=REPLACE)
+    first_rename = next(at for at, operation in enumerate(replaced) if operation.kind == "rename")
     for seed in range(STATES):
         chance = random.Random(seed)
-        done = chance.randint(0, len(replaced))
+        done = chance.randint(first_rename, len(replaced))
         disk = PoweredDisk()
         for operation in made_first + replaced[:done]:
             disk.carry_out(operation)
