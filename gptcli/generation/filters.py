@@ -10,10 +10,16 @@ Letters: B sequences, V vocabulary, K candidates: V, or the k of top-k.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
+SAFE_TEMPERATURE = 1e-3
+"""Logits over no less than this are far from the largest float32."""
+FEW = 256
+"""Candidates of all rows below which Python draws sooner than torch's calls do."""
 NUCLEUS = 1024
 """Tokens that top-p looks at on a CPU before it sorts a whole vocabulary."""
 
@@ -40,11 +46,13 @@ def top_k_candidates(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def apply_temperature(logits: Tensor, temperature: float) -> Tensor:
     """Sharpen (below 1) or flatten (above 1) the distribution: (B, K) → (B, K), for a temperature above 0.
 
-    The largest logit is made 0 first, which changes no probability, so that no temperature is too small to divide by;
-    one that the number format cannot hold becomes the nearest that it can.
+    Where the quotients could be too large for the number format, the largest logit is made 0 first, which changes no
+    probability. A temperature that the format cannot hold becomes the nearest that it can.
     """
+    if temperature < SAFE_TEMPERATURE:
+        logits = logits - logits.amax(dim=-1, keepdim=True)
     limits = torch.finfo(logits.dtype)
-    return (logits - logits.amax(dim=-1, keepdim=True)) / min(max(temperature, limits.tiny), limits.max)
+    return logits / min(max(temperature, limits.tiny), limits.max)
 
 
 def keep_top_p(logits: Tensor, p: float) -> Tensor:
@@ -89,6 +97,18 @@ def draw(logits: Tensor, uniform: Tensor) -> Tensor:
     The inverse of the cumulative distribution in float64: the first candidate whose cumulative probability exceeds the
     uniform number. One number decides, so a row's draw depends on nothing but its own logits and number.
     """
+    if logits.device.type == "cpu" and logits.numel() <= FEW:
+        return _draw_from_few(logits, uniform)
     cumulative = logits.softmax(dim=-1, dtype=torch.float64).cumsum(dim=-1)  # (B, K)
     position = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)  # (B, 1)
     return position.clamp_(max=logits.shape[-1] - 1)  # NaN sorts last: a broken model must not index past the end
+
+
+def _draw_from_few(logits: Tensor, uniform: Tensor) -> Tensor:
+    """`draw` without torch, whose calls take longer than a few numbers do."""
+    positions = []
+    for row, (number,) in zip(logits.tolist(), uniform.tolist(), strict=True):
+        largest = max(row)
+        cumulative = list(accumulate([math.exp(value - largest) for value in row]))
+        positions.append([min(bisect_right(cumulative, number * cumulative[-1]), len(row) - 1)])
+    return torch.tensor(positions)  # (B, 1)

@@ -5,6 +5,8 @@ Letters: B sequences, V vocabulary, P prompt tokens.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -24,7 +26,7 @@ class Sampler:
     def __init__(self, config: SamplingConfig, allowed: Tensor, prompt: Tensor, device: torch.device) -> None:
         """`prompt` (1, P) holds the tokens that a repetition penalty counts as seen from the start."""
         self._config = config
-        self._forbidden = (~allowed).nonzero().squeeze(1).to(device)  # (number of forbidden ids)
+        self._ceiling = torch.where(allowed, math.inf, -math.inf).to(device)  # (V)
         B = config.num_samples
         self._streams = [torch.Generator().manual_seed(config.seed + row) for row in range(B)]
         self._uniform = torch.empty(B, 0, dtype=torch.float64)  # (B, DRAWS_AHEAD)
@@ -40,8 +42,7 @@ class Sampler:
         """The next tokens: logits (B, V) → (B, 1). The logits are used up."""
         if logits.dtype in (torch.bfloat16, torch.float16):
             logits = logits.float()
-        if self._forbidden.numel():
-            logits = logits.index_fill_(1, self._forbidden, float("-inf"))  # (B, V)
+        logits = torch.minimum(logits, self._ceiling, out=logits)  # (B, V)
         if self._seen is not None:
             logits = filters.penalize_repetition(logits, self._seen, self._config.repetition_penalty)  # (B, V)
         tokens = self._greedy(logits) if self._config.temperature == 0 else self._drawn(logits)  # (B, 1)
@@ -65,15 +66,16 @@ class Sampler:
             logits = filters.keep_top_p(logits, config.top_p)
         if config.min_p > 0:
             logits = filters.keep_min_p(logits, config.min_p)
-        position = filters.draw(logits, self._uniforms().to(logits.device))  # (B, 1)
-        return (position if ids is None else ids.gather(1, position)).to(self._device)
+        position = filters.draw(logits, self._uniforms())  # (B, 1)
+        tokens = position if ids is None else ids.gather(1, position)  # (B, 1)
+        return tokens if tokens.device == self._device else tokens.to(self._device)
 
     def _uniforms(self) -> Tensor:
         """The next random number of each sequence, (B, 1)."""
         if self._next == self._uniform.shape[1]:
             drawn = [torch.rand(DRAWS_AHEAD, generator=stream, dtype=torch.float64) for stream in self._streams]
             self._uniform = torch.stack(drawn)  # (B, DRAWS_AHEAD)
-            if self._device.type == "cuda":
+            if self._device.type == "cuda":  # not to MPS, which has no float64
                 self._uniform = self._uniform.to(self._device)
             self._next = 0
         self._next += 1

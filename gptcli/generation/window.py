@@ -70,7 +70,7 @@ class Window:
             self._cache.clear()
             self.slides += 1
             S = 0
-        self._ids[:, S : S + tokens.shape[1]] = tokens
+        self._ids.narrow(1, S, tokens.shape[1]).copy_(tokens)
         return self._model.head(self._model.hidden(tokens, self._cache)[:, -1])  # (B, V)
 
 

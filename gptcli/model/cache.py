@@ -41,8 +41,9 @@ class KVCache:
         keys, values = self.keys[layer], self.values[layer]
         start, T, kept = self.length, k.shape[2], keys.shape[2]
         if (end := start + T) <= kept:
-            keys[:, :, start:end], values[:, :, start:end] = k, v
-            return keys[:, :, :end], values[:, :, :end]
+            keys.narrow(2, start, T).copy_(k)  # sooner than by slices, which Python takes apart
+            values.narrow(2, start, T).copy_(v)
+            return keys.narrow(2, 0, end), values.narrow(2, 0, end)
         if T == 1:
             keys[:, :, start % kept : start % kept + 1], values[:, :, start % kept : start % kept + 1] = k, v
             return keys, values

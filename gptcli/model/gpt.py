@@ -52,9 +52,8 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, rotation: Tensor | None, cache: KVCache | None) -> Tensor:
         B, T, C = x.shape
         H, G = self.n_head, self.kv_heads
-        q, k, v = (
-            self.c_attn(x).view(B, T, H + 2 * G, C // H).split((H, G, G), dim=2)
-        )  # (B, T, H, D), 2 of (B, T, G, D)
+        qkv = self.c_attn(x).view(B, T, H + 2 * G, C // H)  # (B, T, H + 2G, D)
+        q, k, v = qkv.split_with_sizes((H, G, G), dim=2)  # (B, T, H, D), 2 of (B, T, G, D)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         if rotation is not None:
@@ -64,7 +63,8 @@ class Attention(nn.Module):
             k, v = cache.append(self.layer, k, v)  # 2 of (B, G, S, D)
         y = attend(q, k, v, self.dropout if self.training else 0.0, self.window)  # (B, H, T, D)
         y = y.transpose(1, 2).reshape(B, T, C)  # (B, T, C)
-        return F.dropout(self.c_proj(y), self.dropout, self.training)
+        y = self.c_proj(y)
+        return F.dropout(y, self.dropout) if self.training and self.dropout else y
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0, window: int | None = None) -> Tensor:
@@ -117,7 +117,8 @@ class MLP(nn.Module):
         else:
             gate, value = x.chunk(2, dim=-1)  # 2 of (..., W)
             x = F.silu(gate) * value
-        return F.dropout(self.c_proj(x), self.dropout, self.training)  # (..., C)
+        x = self.c_proj(x)  # (..., C)
+        return F.dropout(x, self.dropout) if self.training and self.dropout else x
 
 
 class Block(nn.Module):
@@ -213,7 +214,8 @@ class GPT(nn.Module):
         elif self.sinusoids is not None:
             x = x + self.sinusoids[past : past + T]
         rotation = self.rotations[:, past : past + T] if self.rotations is not None else None  # (2, T, 1, D)
-        x = F.dropout(x, self.config.dropout, self.training)
+        if self.training and self.config.dropout:
+            x = F.dropout(x, self.config.dropout)
         for block in self.h:
             if recompute:
                 x = checkpoint(block, x, rotation, cache, routing, use_reentrant=False)

@@ -23,6 +23,8 @@ from gptcli.model.loss import softcapped
 
 ENGINE = "fbgemm"
 """The part of torch that multiplies a row with packed 8-bit weights; it is there on x86."""
+LEAST_STEP = 6.1e-5
+"""fbgemm cuts no row into smaller steps."""
 LOSS_ROWS = 512
 """Rows whose logits are in memory at once when a loss is computed."""
 
@@ -55,7 +57,7 @@ class Int8Linear(nn.Module):
         if x.numel() == x.shape[-1]:
             out: Tensor = torch.ops.quantized.linear_dynamic(x, self._packed, self.seven_bits)
             return out
-        return self.rows(x.flatten(0, -2)).view(*x.shape[:-1], -1)
+        return self.rows(x.flatten(0, -2)).view(*x.shape[:-1], len(self.scale))
 
     def rows(self, x: Tensor) -> Tensor:
         """(N, I) → (N, O), every row as the kernel for one row computes it, to the last bit where it has fused
@@ -80,7 +82,7 @@ def _steps(x: Tensor, top: int) -> tuple[Tensor, Tensor]:
     width = (high - low) / top
     width = torch.where(width.float() == 0, 0.1, width)
     zero = torch.where((low / width).abs() < top + (high / width).abs(), -low / width, top - high / width)
-    return width.float(), zero.round_().clamp_(0, top)
+    return width.clamp_(min=LEAST_STEP).float(), zero.round_().clamp_(0, top)
 
 
 def _pack(whole: Tensor, scale: Tensor, bias: Tensor | None) -> object:
@@ -115,21 +117,24 @@ class Int8GPT(GPT):
         nn.Module.__init__(self)
         self.config = model.config
         for name, part in model.named_children():
-            self.add_module(name, part)
+            if name != "lm_head":
+                self.add_module(name, part)
         for name, buffer in model._buffers.items():
             self.register_buffer(name, buffer, persistent=False)
-        self.lm_head = Int8Linear(model.head_weight, None)
+        self.int8_head = Int8Linear(model.head_weight, None)
         for part in self.h.modules():
             _quantize_children(part)
         self.train(model.training)
 
     def head(self, hidden: Tensor) -> Tensor:
         """Hidden states (..., C) → logits (..., V)."""
-        return softcapped(self.lm_head(hidden), self.config.logit_softcap)
+        return softcapped(self.int8_head(hidden), self.config.logit_softcap)
 
     def summed_loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Sum of the cross-entropy in nats, (), of hidden states (B, T, C) whose next tokens are `targets` (B, T)."""
-        parts = zip(hidden.flatten(0, 1).split(LOSS_ROWS), targets.flatten().split(LOSS_ROWS), strict=True)
+        parts = zip(
+            torch.split(hidden.flatten(0, 1), LOSS_ROWS), torch.split(targets.flatten(), LOSS_ROWS), strict=True
+        )
         return torch.stack([F.cross_entropy(self.head(rows), ids, reduction="sum") for rows, ids in parts]).sum()
 
 

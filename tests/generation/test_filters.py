@@ -34,7 +34,7 @@ def test_top_k_among_equals_keeps_k() -> None:
 
 def test_temperature_divides_log_odds() -> None:
     cooled = filters.apply_temperature(torch.tensor([[1.0, 3.0]]), 0.5)
-    assert cooled.tolist() == [[-4.0, 0.0]]
+    assert cooled.tolist() == [[2.0, 6.0]]
 
 
 @pytest.mark.parametrize("temperature", [1e-320, 1e-40, 1e300])
@@ -96,6 +96,26 @@ def test_draw_follows_the_probabilities() -> None:
     drawn = filters.draw(probabilities(0.1, 0.6, 0.3).expand(40_000, -1), numbers)
     shares = drawn[:, 0].bincount(minlength=3) / 40_000
     assert torch.allclose(shares, torch.tensor([0.1, 0.6, 0.3]), atol=0.01)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_few_candidates_are_drawn_as_many_are(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(5000, 20, generator=generator, dtype=dtype)
+    logits[:, 4] = -INF
+    numbers = torch.rand(5000, 1, generator=generator, dtype=torch.float64)
+    many = filters.draw(logits, numbers)
+    monkeypatch.setattr(filters, "FEW", logits.numel())
+    assert filters.draw(logits, numbers).equal(many)
+    assert not filters.draw(logits, 1 - numbers).equal(many)
+
+
+@pytest.mark.parametrize("few", [0, 100])
+def test_draw_from_a_broken_model_stays_inside_every_way(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filters, "FEW", few)
+    for logits in ([math.nan, 1.0, 900.0], [1.0, math.nan, INF], [-INF, -INF, -INF]):
+        drawn = filters.draw(torch.tensor([logits]), torch.tensor([[0.5]], dtype=torch.float64))
+        assert 0 <= drawn.item() < 3
 
 
 def test_draw_from_a_broken_model_stays_inside() -> None:
