@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gptcli.checkpoints.checkpoint import Progress
-from gptcli.config import RunConfig
+from gptcli.config import ModelConfig, RunConfig
 from gptcli.interop.hub import is_address, split_address
+from gptcli.interop.huggingface import OWN, architecture_of, no_counterpart
 from gptcli.model.loss import perplexity
 from gptcli.text.dataset import Dataset
 from gptcli.text.tokenizer import Tokenizer
 
-FRONT_MATTER = """---
-library_name: transformers
-pipeline_tag: text-generation
-tags: [gpt2, gptcli]
----
-"""
-"""What Hugging Face reads of a card."""
-
-IN_PYTHON = """```python
+_IN_PYTHON = """```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 model = AutoModelForCausalLM.from_pretrained("PATH")
@@ -28,11 +21,40 @@ tokenizer = AutoTokenizer.from_pretrained("PATH")
 """
 
 
+def front_matter(model: ModelConfig, base: str = "") -> str:
+    """What Hugging Face reads of a card; `base` is the repository of the model that training started from."""
+    kind = architecture_of(model).model_type
+    known = kind != OWN.model_type
+    lines = [
+        f"library_name: {'transformers' if known else 'gptcli'}",
+        "pipeline_tag: text-generation",
+        f"tags: [{kind}, gptcli]" if known else "tags: [gptcli]",
+        *([f"base_model: {base}"] if base else []),
+    ]
+    return "\n".join(["---", *lines, "---", ""])
+
+
+def in_words(model: ModelConfig) -> str:
+    """GPT-2, 4 layers, 4 heads, 128 wide."""
+    experts = f", {model.n_expert} experts" if model.n_expert else ""
+    return f"{title(model)}, {model.n_layer} layers, {model.n_head} heads, {model.n_embd} wide{experts}"
+
+
+def title(model: ModelConfig) -> str:
+    """What people call this kind of model."""
+    return architecture_of(model).title
+
+
+def how_to_open(model: ModelConfig) -> str:
+    """How another program opens the folder, or that none does."""
+    return _IN_PYTHON if not (alone := no_counterpart(model)) else f"{alone}\n"
+
+
 def model_card(name: str, config: RunConfig, dataset: Dataset, progress: Progress) -> str:
     """Markdown with the front matter that Hugging Face reads."""
     model, optim, train = config.model, config.optim, config.train
     rows = {
-        "model": f"GPT-2, {model.n_layer} layers, {model.n_head} heads, {model.n_embd} wide",
+        "model": in_words(model),
         "context": f"{model.block_size:,} tokens",
         "tokenizer": f"{dataset.tokenizer.kind}, {dataset.tokenizer.vocab_size:,} ids",
         "data": f"{dataset.name} ({dataset.train.bytes + dataset.val.bytes:,} bytes)",
@@ -47,27 +69,21 @@ def model_card(name: str, config: RunConfig, dataset: Dataset, progress: Progres
     if train.init_from is not None:
         rows["started from"] = f"{train.init_from} (sha256 of its weights {(train.init_sha256 or '')[:16]})"
     table = markdown_rows(rows)
-    return f"""{_front_matter(train.init_from)}
+    base = split_address(train.init_from)[0] if train.init_from and is_address(train.init_from) else ""
+    return f"""{front_matter(model, base)}
 # {name}
 
-A GPT-2 language model, trained with gptcli.
+A {title(model)} language model, trained with gptcli.
 
 | | |
 |---|---|
 {table}
 
-Generate text with `gptcli sample` and the path of this folder, or open it in Python:
+Generate text with `gptcli sample` and the path of this folder.
 
-{IN_PYTHON}{alphabet_warning(dataset.tokenizer)}
+{how_to_open(model)}{alphabet_warning(dataset.tokenizer)}
 The complete recipe is in `gptcli.toml`: `gptcli train -c gptcli.toml DATA` repeats the run.
 """
-
-
-def _front_matter(init_from: str | None) -> str:
-    """The front matter; it names the model on the Hub that training started from, if it did."""
-    if init_from is None or not is_address(init_from):
-        return FRONT_MATTER
-    return FRONT_MATTER.removesuffix("---\n") + f"base_model: {split_address(init_from)[0]}\n---\n"
 
 
 def loss_in_words(loss: float) -> str:

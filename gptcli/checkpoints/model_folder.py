@@ -1,4 +1,4 @@
-"""Opening a trained model: a run folder, one of its checkpoints, or any local Hugging Face GPT-2 folder."""
+"""Opening a trained model: a run folder, one of its checkpoints, or a Hugging Face folder of a known kind."""
 
 from __future__ import annotations
 

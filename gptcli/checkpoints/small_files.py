@@ -21,7 +21,7 @@ def read_json(path: Path, *, missing_ok: bool = False) -> dict[str, Any]:
             return {}
         raise ModelFolderError(
             f"'{path.parent}' is no model folder: it has no {path.name}.",
-            "Give a run folder, or a folder in Hugging Face's GPT-2 format.",
+            "Give a run folder, or a folder in Hugging Face's format.",
         ) from None
     except OSError as error:
         raise ModelFolderError(f"'{path}' cannot be read: {(error.strerror or str(error)).lower()}.") from None

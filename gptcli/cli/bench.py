@@ -21,7 +21,7 @@ def bench(
         str | None,
         typer.Argument(
             metavar="[RUN]",
-            help="A run, a GPT-2 folder of Hugging Face's, or hf://owner/name (default: the newest run).",
+            help="A run, a Hugging Face folder, or hf://owner/name (default: the newest run).",
         ),
     ] = None,
     preset: options.UntrainedPreset = None,

@@ -38,9 +38,7 @@ class NumberType(StrEnum):
 
 
 def export(
-    run: Annotated[
-        str, typer.Argument(metavar="RUN", help="A run, a GPT-2 folder of Hugging Face's, or hf://owner/name.")
-    ],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run, a Hugging Face folder, or hf://owner/name.")],
     to: Annotated[
         Format, typer.Option("--to", help="gguf: a file for llama.cpp; ollama: GGUF and Modelfile; hf: a model folder.")
     ],
@@ -86,6 +84,8 @@ def _show(exported: Exported, url: str | None, output: Output) -> None:
         kinds = dict.fromkeys(re.sub(r"^blk\.\d+\.|\.weight$", "", name) for name in exported.kept_f16)
         why = f"their rows are no multiple of {exported.type}'s blocks of 32 numbers"
         output.note(f"{len(exported.kept_f16)} matrices stay f16, as {why}: {', '.join(kinds)}.")
+    if exported.note:
+        output.note(exported.note)
     output.note(f"{exported.bytes:,} bytes. Open it with: {exported.hint}")
     if url is not None:
         output.note(f"Uploaded to {url}")

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from gptcli.checkpoints.model_card import FRONT_MATTER, IN_PYTHON, alphabet_warning, loss_in_words, markdown_rows
+from gptcli.checkpoints.model_card import (
+    alphabet_warning,
+    front_matter,
+    how_to_open,
+    in_words,
+    loss_in_words,
+    markdown_rows,
+    title,
+)
 from gptcli.checkpoints.model_folder import ModelFolder
 
 
@@ -10,7 +18,7 @@ def export_card(name: str, folder: ModelFolder) -> str:
     """Markdown with the front matter that Hugging Face reads."""
     config, tokenizer = folder.model.config, folder.tokenizer
     rows = {
-        "model": f"GPT-2, {config.n_layer} layers, {config.n_head} heads, {config.n_embd} wide",
+        "model": in_words(config),
         "parameters": f"{sum(parameter.numel() for parameter in folder.model.parameters()):,}",
         "context": f"{config.block_size:,} tokens",
         "tokenizer": f"{tokenizer.kind}, {tokenizer.vocab_size:,} ids",
@@ -19,13 +27,13 @@ def export_card(name: str, folder: ModelFolder) -> str:
         rows["training steps"] = f"{folder.step:,}"
     if folder.val_loss is not None:
         rows["validation loss"] = loss_in_words(folder.val_loss)
-    return f"""{FRONT_MATTER}
+    return f"""{front_matter(config)}
 # {name}
 
-A GPT-2 language model, exported by gptcli. It continues text; it does not chat.
+A {title(config)} language model, exported by gptcli. It continues text; it does not chat.
 
 | | |
 |---|---|
 {markdown_rows(rows)}
 
-{IN_PYTHON}{alphabet_warning(tokenizer)}"""
+{how_to_open(config)}{alphabet_warning(tokenizer)}"""

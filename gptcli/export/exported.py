@@ -17,6 +17,8 @@ class Exported:
     """Matrices that could not be quantised."""
     hint: str = ""
     """How the other tool opens it."""
+    note: str = ""
+    """That no other tool does, in a sentence."""
 
     @property
     def bytes(self) -> int:

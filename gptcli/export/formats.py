@@ -14,6 +14,7 @@ from gptcli.export.hf_folder import HfType, export_hf
 from gptcli.export.ollama import export_ollama
 from gptcli.export.place import require_free_file, require_free_folder
 from gptcli.interop.gguf import GgufType, require_gguf
+from gptcli.interop.gguf_tensors import gguf_architecture
 from gptcli.interop.hub import model_name
 
 Format = Literal["gguf", "ollama", "hf"]
@@ -34,8 +35,10 @@ def export_model(
     `open_model` raises.
     """
     path = out or default_path(source, target)
-    read_model_config(source)
+    config = read_model_config(source)
     _require(target, type, path, force=force)
+    if target != "hf":
+        gguf_architecture(config)  # refuses what llama.cpp does not know
     if path.resolve() == source.resolve():
         raise StorageError(f"'{path}' is the model itself.", "Choose another place with --out.")
     folder = open_model(source, checkpoint)

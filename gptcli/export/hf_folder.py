@@ -14,7 +14,7 @@ from gptcli.checkpoints.tensors import tensor_file
 from gptcli.export.card import export_card
 from gptcli.export.exported import Exported
 from gptcli.interop.hub import model_name
-from gptcli.interop.huggingface import tensors_to_hf
+from gptcli.interop.huggingface import no_counterpart, tensors_to_hf
 from gptcli.storage import new_directory
 
 HfType = Literal["f32", "f16", "bf16"]
@@ -41,7 +41,9 @@ def export_hf(folder: ModelFolder, path: Path, type: HfType, *, force: bool) -> 
             new.write(name, content)
         new.write(names.MODEL, tensor_file(weights, metadata))
         new.write(names.README, _card(folder))
-    return Exported(path, type, hint=f"gptcli sample {path}, or transformers' from_pretrained('{path}')")
+    alone = no_counterpart(folder.model.config)
+    hint = f"gptcli sample {path}" + ("" if alone else f", or transformers' from_pretrained('{path}')")
+    return Exported(path, type, hint=hint, note=alone)
 
 
 def _card(folder: ModelFolder) -> bytes:

@@ -63,6 +63,7 @@ def _from_values(values: Mapping[str, Any]) -> dict[str, Any]:
 GPT2 = Architecture(
     model_type="gpt2",
     class_name="GPT2LMHeadModel",
+    title="GPT-2",
     parts=_parts,
     to_values=_to_values,
     from_values=_from_values,

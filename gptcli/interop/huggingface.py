@@ -25,6 +25,7 @@ HEAD = "lm_head.weight"
 OWN = Architecture(
     model_type="gptcli",
     class_name="GPT",
+    title="GPT",
     parts=lambda name, config: [Part(name)],
     to_values=lambda config: config.model_dump(exclude={"vocab_size", "tied"}),
     from_values=lambda values: {key: values[key] for key in ModelConfig.model_fields if key in values},
@@ -35,24 +36,56 @@ OWN = Architecture(
 ARCHITECTURES = {a.model_type: a for a in (GPT2, LLAMA, MISTRAL, QWEN3, MIXTRAL, QWEN3_MOE, OWN)}
 
 
+GPT2_KNOBS: dict[str, Any] = {
+    "position": "learned", "norm": "layernorm", "norm_placement": "pre", "mlp": "gelu", "bias": True,
+    "n_kv_head": None, "qk_norm": False, "sliding_window": None, "n_expert": 0, "logit_softcap": 0.0,
+}  # fmt: skip
+"""What GPT-2 must have; None for n_kv_head: as many as n_head."""
+LLAMA_KNOBS: dict[str, Any] = {
+    "position": "rope", "norm": "rmsnorm", "norm_placement": "pre", "mlp": "swiglu", "bias": False,
+    "logit_softcap": 0.0,
+}  # fmt: skip
+"""What Llama and its relatives must have."""
+
+
 def architecture_of(config: ModelConfig) -> Architecture:
     """What transformers calls a model; `OWN` if it has no such model."""
-    plain = config.norm_placement == "pre" and not config.logit_softcap
+    if not _unlike(config, GPT2_KNOBS):
+        return GPT2
     windowed, experts = config.sliding_window is not None, config.n_expert > 0
-    kind = (config.position, config.norm, config.mlp, config.bias) if plain else None
-    if kind == ("learned", "layernorm", "gelu", True):
-        others = config.kv_heads == config.n_head and not (config.qk_norm or windowed or experts)
-        return GPT2 if others else OWN
-    if kind != ("rope", "rmsnorm", "swiglu", False):
-        return OWN
     alternate = windowed and config.windowed_layers == "alternate"
-    if alternate and (experts or not config.qk_norm):
+    if _unlike(config, LLAMA_KNOBS) or (alternate and (experts or not config.qk_norm)):
         return OWN
     if experts:
         return QWEN3_MOE if config.qk_norm else MIXTRAL
     if config.qk_norm:
         return QWEN3
     return MISTRAL if windowed else LLAMA
+
+
+def peculiarities(config: ModelConfig) -> list[str]:
+    """The knobs by which a model has no counterpart elsewhere, such as `position = sinusoidal`; [] if it has one.
+
+    They are those in which it differs from the nearer of GPT-2 and Llama.
+    """
+    if architecture_of(config) is not OWN:
+        return []
+    return min((_unlike(config, knobs) for knobs in (LLAMA_KNOBS, GPT2_KNOBS)), key=len) or [
+        f"windowed_layers = {config.windowed_layers}"
+    ]
+
+
+def no_counterpart(config: ModelConfig) -> str:
+    """A sentence on a model that no other program knows; "" for others."""
+    knobs = peculiarities(config)
+    return f"No other program knows this combination ({', '.join(knobs)}): it trains and samples here." if knobs else ""
+
+
+def _unlike(config: ModelConfig, knobs: Mapping[str, Any]) -> list[str]:
+    values = config.model_dump(mode="json")
+    if config.kv_heads == config.n_head:
+        values["n_kv_head"] = None
+    return [f"{key} = {str(values[key]).lower()}" for key, value in knobs.items() if values[key] != value]
 
 
 def config_to_hf(config: ModelConfig, *, bos_token_id: int, eos_token_id: int | None) -> dict[str, Any]:

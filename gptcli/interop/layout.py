@@ -26,6 +26,8 @@ class Architecture:
 
     model_type: str
     class_name: str
+    title: str
+    """What people call it."""
     parts: Callable[[str, ModelConfig], list[Part]]
     """The parts of our parameter of this name, in the order of our rows."""
     to_values: Callable[[ModelConfig], dict[str, Any]]

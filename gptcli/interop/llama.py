@@ -175,17 +175,20 @@ def _qwen3_moe_from_values(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-LLAMA = Architecture("llama", "LlamaForCausalLM", _llama_parts, _to_values, _from_values, _REQUIRED)
+LLAMA = Architecture("llama", "LlamaForCausalLM", "Llama", _llama_parts, _to_values, _from_values, _REQUIRED)
 MISTRAL = Architecture(
-    "mistral", "MistralForCausalLM", _llama_parts, _mistral_to_values, _mistral_from_values, _REQUIRED
+    "mistral", "MistralForCausalLM", "Mistral", _llama_parts, _mistral_to_values, _mistral_from_values, _REQUIRED
 )
-QWEN3 = Architecture("qwen3", "Qwen3ForCausalLM", _llama_parts, _qwen3_to_values, _qwen3_from_values, _REQUIRED)
+QWEN3 = Architecture(
+    "qwen3", "Qwen3ForCausalLM", "Qwen3", _llama_parts, _qwen3_to_values, _qwen3_from_values, _REQUIRED
+)
 MIXTRAL = Architecture(
-    "mixtral", "MixtralForCausalLM", _mixtral_parts, _mixtral_to_values, _mixtral_from_values, _REQUIRED
+    "mixtral", "MixtralForCausalLM", "Mixtral", _mixtral_parts, _mixtral_to_values, _mixtral_from_values, _REQUIRED
 )
 QWEN3_MOE = Architecture(
     "qwen3_moe",
     "Qwen3MoeForCausalLM",
+    "Qwen3-MoE",
     _llama_parts,
     _qwen3_moe_to_values,
     _qwen3_moe_from_values,

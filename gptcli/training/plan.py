@@ -28,6 +28,7 @@ from gptcli.config import (
     nest,
 )
 from gptcli.errors import CorpusError, ModelFolderError, OutOfMemoryError, StorageError, UsageError
+from gptcli.interop.huggingface import no_counterpart
 from gptcli.model.gpt import parameter_count
 from gptcli.model.precision import choose_dtype
 from gptcli.presets import Values, fine_tuning
@@ -145,6 +146,7 @@ def complete_config(
     notes = [
         *(starting_notes(start, config) if start and start.is_new else []),
         f"Model: {_shape(config)}" + (f", the default on {_a_device(device)}." if chose_preset else "."),
+        *([alone] if (alone := no_counterpart(config.model)) else []),
         f"Budget: {_budget(config, dataset)}.",
         f"Numbers: {number_format.name}, {'as the run began' if stored else number_format.reason}.",
         f"Memory: about {planned_memory(config, device) / 1e9:.2f} GB; {free_memory(device) / 1e9:.1f} GB are free.",

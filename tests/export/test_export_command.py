@@ -19,7 +19,7 @@ from gptcli.checkpoints.model_folder import open_model
 from gptcli.checkpoints.tensors import tensor_file
 from gptcli.cli.app import app
 from gptcli.config import ModelConfig
-from gptcli.interop import gguf
+from gptcli.interop import gguf_tensors
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
 from gptcli.storage import to_json
 from gptcli.text.char import char_tokenizer
@@ -36,11 +36,16 @@ HF_FILES = {
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """`my book`, a small character model with a second set of weights as the checkpoint of step 7."""
-    path = tmp_path / "my book"
+    return model_folder(tmp_path / "my book")
+
+
+def model_folder(path: Path, **knobs: object) -> Path:
+    """A folder with a small character model, and the checkpoint of step 7."""
     checkpoint = path / names.CHECKPOINTS / names.checkpoint_name(7)
     checkpoint.mkdir(parents=True)
     tokenizer = char_tokenizer("abc\n")
-    config = ModelConfig(vocab_size=tokenizer.vocab_size, n_layer=1, n_head=2, n_embd=16, block_size=16)
+    shape = {"vocab_size": tokenizer.vocab_size, "n_layer": 1, "n_head": 2, "n_embd": 16, "block_size": 16}
+    config = ModelConfig.model_validate(shape | knobs)
     (path / names.CONFIG).write_bytes(to_json(config_to_hf(config, bos_token_id=0, eos_token_id=None)))
     (path / names.TOKENIZER).write_text(tokenizer.to_json(), encoding="utf-8")
     for place, seed, known in ((path, 1, {"step": "5", "val_loss": "2.5"}), (checkpoint, 2, {"step": "7"})):
@@ -202,7 +207,7 @@ def test_a_failure_leaves_nothing(export: Export, tmp_path: Path, monkeypatch: p
     def no_memory(self: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(gguf._StoredTensor, "array", no_memory)
+    monkeypatch.setattr(gguf_tensors.StoredTensor, "array", no_memory)
     for to in ("gguf", "ollama"):
         assert export("--to", to).code == 1
     assert [path.name for path in tmp_path.iterdir()] == ["my book"]
@@ -285,3 +290,44 @@ def test_force_replaces_no_file_that_is_no_export(export: Export, tmp_path: Path
     answer = export("--to", "gguf", "-o", text, "--force")
     assert (answer.code, "was not written by an export" in answer.err) == (1, True)
     assert text.read_text(encoding="utf-8") == "words"
+
+
+@pytest.mark.parametrize("to", ["gguf", "ollama"])
+def test_what_llama_cpp_does_not_know_is_refused_before_weights_are_read(
+    to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = model_folder(tmp_path / "waves", position="sinusoidal", logit_softcap=30.0)
+    (path / names.MODEL).write_bytes(b"never read")
+    answer = Export(path)("--to", to)
+    assert answer.code == 1
+    assert "llama.cpp knows no model with this combination: position = sinusoidal, logit_softcap = 30.0." in answer.err
+    assert "--to hf" in answer.err
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["waves"]
+
+
+def test_a_model_of_its_own_kind_as_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = model_folder(tmp_path / "waves", position="sinusoidal")
+    answer = Export(path)("--to", "hf")
+    assert answer.code == 0
+    assert "No other program knows this combination (position = sinusoidal)" in answer.err
+    assert "Open it with: gptcli sample waves-hf\n" in answer.err
+    card = (tmp_path / "waves-hf/README.md").read_text()
+    assert "library_name: gptcli" in card
+    assert "No other program knows this combination (position = sinusoidal)" in card
+    assert "transformers" not in card
+    again, model = open_model(tmp_path / "waves-hf").model, open_model(path).model
+    ids = torch.tensor([[0, 1, 2, 1]])
+    assert torch.equal(again(ids), model(ids))
+
+
+def test_the_card_names_the_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    modern = {"position": "rope", "norm": "rmsnorm", "mlp": "swiglu", "bias": False, "qk_norm": True}
+    answer = Export(model_folder(tmp_path / "new", **modern))("--to", "hf")
+    assert "No other program" not in answer.err
+    card = (tmp_path / "new-hf/README.md").read_text()
+    assert "tags: [qwen3, gptcli]" in card
+    assert "A Qwen3 language model" in card
+    assert "AutoModelForCausalLM" in card

@@ -51,13 +51,18 @@ ROWS: dict[str, dict[str, Any]] = {
     "mistral without a window": {"sliding_window": None},
     "qwen3": {"head_dim": 16, "tie_word_embeddings": True},
     "qwen3 with windows": {
-        "head_dim": 16, "use_sliding_window": True, "sliding_window": 9,
+        "head_dim": 16,
+        "use_sliding_window": True,
+        "sliding_window": 9,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
     },
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
     "mixtral with a window": {"num_local_experts": 3, "num_experts_per_tok": 1, "sliding_window": 9},
     "qwen3_moe": {
-        "head_dim": 16, "num_experts": 5, "num_experts_per_tok": 3, "moe_intermediate_size": 40,
+        "head_dim": 16,
+        "num_experts": 5,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 40,
         "norm_topk_prob": True,
     },
 }

@@ -8,17 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gguf import GGMLQuantizationType, GGUFReader, dequantize
+from torch import Tensor
 
 from gptcli.config import ModelConfig
 from gptcli.errors import ExportError
-from gptcli.interop.gguf import gguf_file, gguf_name
+from gptcli.interop.gguf import gguf_file
+from gptcli.interop.gguf_tensors import gguf_tensors
 from gptcli.interop.gguf_vocabulary import NO_MERGES, TokenType, gguf_vocabulary
 from gptcli.model.gpt import GPT
 from gptcli.text.bpe import train_bpe
 from gptcli.text.bytelevel import ByteLevelTokenizer
 from gptcli.text.char import char_tokenizer
 from tests.model.reference import random_model
+from tests.model.variants import variant
 
 TOKENIZER = char_tokenizer("abcé\n")
 """Ids: 0-4 the characters, 5 and 6 the two bytes of é, 7 the end of a text."""
@@ -27,6 +31,24 @@ CONFIG = ModelConfig(vocab_size=10, n_layer=2, n_head=2, n_embd=32, block_size=1
 
 def model() -> GPT:
     return random_model(CONFIG).float()
+
+
+def parts() -> dict[str, Tensor]:
+    """The model's tensors by their names in the file."""
+    return {stored.name: stored.parts[0] for stored in gguf_tensors(model())}
+
+
+def test_names() -> None:
+    known = {
+        "h.1.attn.c_attn.bias": "blk.1.attn_qkv.bias",
+        "h.0.ln_2.weight": "blk.0.ffn_norm.weight",
+        "wpe.weight": "position_embd.weight",
+    }
+    state = model().state_dict()
+    assert {ours: torch.equal(parts()[theirs], state[ours]) for ours, theirs in known.items()} == dict.fromkeys(
+        known, True
+    )
+    assert len(parts()) == len(state)
 
 
 def written(path: Path, type: Any = "f32") -> GGUFReader:
@@ -63,6 +85,40 @@ def test_metadata(tmp_path: Path) -> None:
     assert {key: value(reader, key) for key in expected} == expected
 
 
+def test_metadata_of_the_modern_family(tmp_path: Path) -> None:
+    config = variant("mixtral", rope_scaling=2.0, rope_base=500.0, mlp_width=24, vocab_size=10)
+    file = gguf_file(random_model(config).float(), gguf_vocabulary(TOKENIZER, 10, 0, None), "book", "f32")
+    (tmp_path / "model.gguf").write_bytes(b"".join(file.pieces()))
+    expected = {
+        "general.architecture": "llama",
+        "llama.attention.head_count": 4,
+        "llama.attention.head_count_kv": 2,
+        "llama.attention.key_length": 4,
+        "llama.attention.layer_norm_rms_epsilon": pytest.approx(1e-5),
+        "llama.rope.dimension_count": 4,
+        "llama.rope.freq_base": 500.0,
+        "llama.rope.scaling.type": "linear",
+        "llama.rope.scaling.factor": 2.0,
+        "llama.expert_count": 4,
+        "llama.expert_used_count": 2,
+        "llama.feed_forward_length": 24,
+    }
+    reader = GGUFReader(tmp_path / "model.gguf")
+    assert {key: value(reader, key) for key in expected} == expected
+    shapes = {tensor.name: tuple(tensor.data.shape) for tensor in reader.tensors}
+    assert shapes["blk.2.ffn_gate_exps.weight"] == (4, 24, 16)
+    assert shapes["blk.2.attn_k.weight"] == (8, 16)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_head_gets_more_bits(tied: bool, tmp_path: Path) -> None:
+    config = CONFIG.model_copy(update={"tied": tied})
+    file = gguf_file(random_model(config).float(), gguf_vocabulary(TOKENIZER, 10, 0, None), "book", "q4_0")
+    types = {typed.tensor.name: typed.type.name for typed in file.tensors}
+    assert types["token_embd.weight"] == ("Q8_0" if tied else "Q4_0")
+    assert types.get("output.weight") == (None if tied else "Q8_0")
+
+
 def test_vocabulary(tmp_path: Path) -> None:
     reader = written(tmp_path)
     tokens = ["Ċ", "a", "b", "c", "Ã©", "Ã", "©", "<|endoftext|>", "[PAD8]", "[PAD9]"]
@@ -76,7 +132,7 @@ def test_vocabulary(tmp_path: Path) -> None:
 
 def test_every_tensor(tmp_path: Path) -> None:
     stored = {tensor.name: tensor for tensor in written(tmp_path).tensors}
-    expected = {gguf_name(name): tensor for name, tensor in model().state_dict().items()}
+    expected = parts()
     assert stored.keys() == expected.keys()
     assert {"token_embd.weight", "position_embd.weight", "output_norm.bias", "blk.1.ffn_down.bias"} <= stored.keys()
     for name, tensor in expected.items():
@@ -88,7 +144,7 @@ def test_every_tensor(tmp_path: Path) -> None:
     [("f16", "F16", "F16"), ("bf16", "BF16", "BF16"), ("q8_0", "Q8_0", "Q8_0"), ("q4_0", "Q4_0", "Q8_0")],
 )
 def test_types(type: str, matrices: str, embedding: str, tmp_path: Path) -> None:
-    expected = {gguf_name(name): tensor for name, tensor in model().state_dict().items()}
+    expected = parts()
     steps = {"F32": 0.0, "F16": 2**-11, "BF16": 2**-8, "Q8_0": 1 / 200, "Q4_0": 1 / 7}
     for tensor in written(tmp_path, type).tensors:
         name = tensor.tensor_type.name

@@ -25,7 +25,7 @@ from gptcli.checkpoints.model_folder import ModelFolder, open_model
 from gptcli.config import ModelConfig
 from gptcli.export.gguf_file import export_gguf
 from gptcli.export.hf_folder import export_hf
-from gptcli.interop import gguf, gguf_vocabulary
+from gptcli.interop import gguf, gguf_tensors, gguf_vocabulary
 from gptcli.interop.gguf import GgufType
 from gptcli.text.bpe import train_bpe
 from gptcli.text.char import char_tokenizer
@@ -165,9 +165,9 @@ def test_ids_check_notices_a_lost_merge(case: Case, tmp_path: Path, monkeypatch:
 def test_probability_check_notices_a_matrix_that_is_turned(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    array = gguf._StoredTensor.array  # square matrices fit either way, so that only their values tell
+    array = gguf_tensors.StoredTensor.array  # square matrices fit either way, so that only their values tell
     monkeypatch.setattr(
-        gguf._StoredTensor,
+        gguf_tensors.StoredTensor,
         "array",
         lambda self: array(self).T.copy() if self.name == "blk.0.attn_output.weight" else array(self),
     )
@@ -177,7 +177,8 @@ def test_probability_check_notices_a_matrix_that_is_turned(
 
 @only("ascii")
 def test_probability_check_notices_swapped_norms(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gguf, "_NAMES", gguf._NAMES | {"ln_1": "ffn_norm", "ln_2": "attn_norm"})
+    swapped = gguf_tensors._IN_BLOCK | {"ln_1": "ffn_norm", "ln_2": "attn_norm"}
+    monkeypatch.setattr(gguf_tensors, "_IN_BLOCK", swapped)
     for type in ("f32", "q8_0"):
         assert difference(case, export(case, tmp_path, type)) > TOLERANCE[type]
 

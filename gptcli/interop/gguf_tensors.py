@@ -1,0 +1,130 @@
+"""What llama.cpp calls each tensor of a model, and how it wants it stored.
+
+GPT-2's queries, keys and values stay one matrix; Llama's and its relatives' are three, and so are the gate and the
+values of SwiGLU. The experts of a layer are stacked into one tensor. llama.cpp's Llama turns neighbouring elements of a
+head by their position, where we and Hugging Face turn the halves, so that the rows of its queries and keys stand in
+another order; its Qwen3 turns the halves too.
+
+Letters: C width, D head width, E experts, W width inside the MLP.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gptcli.config import ModelConfig
+from gptcli.errors import ExportError
+from gptcli.interop.huggingface import architecture_of, peculiarities
+from gptcli.model.gpt import GPT
+
+ARCHITECTURES = {
+    "gpt2": "gpt2",
+    "llama": "llama",
+    "mistral": "llama",
+    "mixtral": "llama",
+    "qwen3": "qwen3",
+    "qwen3_moe": "qwen3moe",
+}
+"""llama.cpp's names by those of transformers."""
+
+EMBEDDING, HEAD, POSITIONS, ROUTER = "token_embd", "output", "position_embd", "ffn_gate_inp"
+_OUTSIDE = {"wte": EMBEDDING, "wpe": POSITIONS, "ln_f": "output_norm", "lm_head": HEAD}
+_IN_BLOCK = {
+    "ln_1": "attn_norm",
+    "attn.c_attn": "attn_qkv",
+    "attn.c_proj": "attn_output",
+    "attn.q_norm": "attn_q_norm",
+    "attn.k_norm": "attn_k_norm",
+    "ln_2": "ffn_norm",
+    "mlp.router": ROUTER,
+    "mlp.c_fc": "ffn_up",
+    "mlp.c_proj": "ffn_down",
+}
+_PARAMETER = re.compile(r"(?:h\.(?P<block>\d+)\.)?(?P<module>.+)\.(?P<kind>weight|bias)")
+_EXPERT = re.compile(r"(mlp)\.experts\.\d+(\..+)")
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor of a GGUF file, of views of the model's until its turn comes."""
+
+    name: str
+    shape: tuple[int, ...]
+    parts: list[Tensor]
+    """One for each expert, or the only one."""
+
+    @property
+    def module(self) -> str:
+        """Its name without the block and the kind: blk.0.attn_q.weight → attn_q."""
+        return self.name.split(".")[-2]
+
+    def array(self) -> np.ndarray:
+        """Its numbers in float32."""
+        whole = torch.stack(self.parts) if len(self.parts) > 1 else self.parts[0]
+        return whole.detach().cpu().float().reshape(self.shape).contiguous().numpy()
+
+
+def gguf_architecture(config: ModelConfig) -> str:
+    """llama.cpp's name for a kind of model; raises ExportError if it would compute another one."""
+    architecture = ARCHITECTURES.get(architecture_of(config).model_type)
+    hint = "Export with --to hf instead."
+    if architecture is None:
+        knobs = ", ".join(peculiarities(config))
+        raise ExportError(f"llama.cpp knows no model with this combination: {knobs}.", hint)
+    if config.sliding_window is not None and config.sliding_window < config.block_size:
+        message = (
+            f"llama.cpp would let tokens see beyond the model's window (sliding_window = {config.sliding_window})."
+        )
+        raise ExportError(message, hint)
+    return architecture
+
+
+def gguf_tensors(model: GPT) -> list[StoredTensor]:
+    """Every tensor that the file holds."""
+    found: dict[str, list[Tensor]] = {}
+    for name, tensor in model.state_dict().items():
+        for stored, piece in _pieces(name, tensor, model.config):
+            found.setdefault(stored, []).append(piece)
+    return [StoredTensor(name, _shape(name, parts), parts) for name, parts in found.items()]
+
+
+def _pieces(name: str, tensor: Tensor, config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
+    """Names and views of what one of our parameters becomes."""
+    match = _PARAMETER.fullmatch(name)
+    assert match, name
+    if match["block"] is None:
+        yield f"{_OUTSIDE[match['module']]}.{match['kind']}", tensor
+        return
+    module = _EXPERT.sub(r"\1\2", match["module"])
+    prefix, suffix = f"blk.{match['block']}.", ("_exps" if module != match["module"] else "") + f".{match['kind']}"
+    if module == "attn.c_attn" and config.position == "rope":
+        D, heads = config.head_width, (config.n_head, config.kv_heads, config.kv_heads)
+        q, k, v = tensor.split([D * count for count in heads])
+        if not config.qk_norm:
+            q, k = _neighbours(q, D), _neighbours(k, D)
+        for letter, piece in zip("qkv", (q, k, v), strict=True):
+            yield f"{prefix}attn_{letter}{suffix}", piece
+    elif module == "mlp.c_fc" and config.mlp == "swiglu":
+        gate, value = tensor.chunk(2)  # 2 of (W, C)
+        yield f"{prefix}ffn_gate{suffix}", gate
+        yield f"{prefix}ffn_up{suffix}", value
+    else:
+        yield f"{prefix}{_IN_BLOCK[module]}{suffix}", tensor
+
+
+def _neighbours(rows: Tensor, head_width: int) -> Tensor:
+    """Rows of queries or keys (heads · D, C) with the two that turn together side by side, (heads, D/2, 2, C)."""
+    return rows.view(-1, 2, head_width // 2, rows.shape[-1]).transpose(1, 2)
+
+
+def _shape(name: str, parts: list[Tensor]) -> tuple[int, ...]:
+    """(E, …) for stacked experts; what `_neighbours` gave is a matrix again."""
+    first = parts[0]
+    shape = (first.numel() // first.shape[-1], first.shape[-1]) if first.dim() > 2 else tuple(first.shape)
+    return (len(parts), *shape) if "_exps." in name else shape
