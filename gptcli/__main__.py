@@ -15,6 +15,7 @@ def main() -> None:
     # program an update of a small model took 17 times longer; spinning less costs 4 % when alone (docs/log.md).
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    _make_writable()
     for signum in SIGNALS:
         if signal.getsignal(signum) is not signal.SIG_IGN:
             signal.signal(signum, lambda signum, _frame: os._exit(128 + signum))  # until there is something to clean up
@@ -28,6 +29,18 @@ def main() -> None:
         if ended.code in {128 + signum for signum in SIGNALS}:
             _end_now(int(ended.code or 0))
         raise
+    except OSError as error:  # of the help: commands tell theirs themselves
+        from gptcli.cli.boundary import tell
+
+        sys.exit(tell(error))
+
+
+def _make_writable() -> None:
+    """Let nothing that is written fail for where it goes: what is closed swallows it, ASCII gets escapes."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed; and its number must not fall to a file that is opened next
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for the whole process
+        getattr(sys, name).reconfigure(errors="backslashreplace")
 
 
 def _end_now(code: int) -> NoReturn:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from gptcli.text.tokenizer_json import TOKENIZER_FILE
+
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
-TOKENIZER = "tokenizer.json"
+TOKENIZER = TOKENIZER_FILE
 TOKENIZER_CONFIG = "tokenizer_config.json"
 RUN_CONFIG = "gptcli.toml"
 MODEL = "model.safetensors"

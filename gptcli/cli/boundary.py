@@ -9,6 +9,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
 import typer
@@ -27,7 +28,8 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             if signal.getsignal(signum) is not signal.SIG_IGN:  # as `nohup` and a shell's `&` leave it
                 signal.signal(signum, _unwind)
         try:
-            command(*args, **options)
+            with _frame(options):
+                command(*args, **options)
             sys.stdout.flush()
         except BrokenPipeError:
             _discard_stdout()
@@ -39,11 +41,20 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         except BaseException as error:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of a Rust library
                 raise
-            if options.get("debug"):
-                traceback.print_exc()
-            _fail(_explained(error), no_color=bool(options.get("no_color")))
+            code = tell(error, debug=bool(options.get("debug")), no_color=bool(options.get("no_color")))
+            raise typer.Exit(code) from None
 
     return run
+
+
+def _frame(options: dict[str, Any]) -> AbstractContextManager[None]:
+    """What is told around a command when it is asked to be verbose."""
+    if not options.get("verbose"):
+        return nullcontext()
+    from gptcli.ui.console import Output
+    from gptcli.ui.verbose import VerboseFrame
+
+    return VerboseFrame(Output(verbose=True, no_color=bool(options.get("no_color"))))
 
 
 def _explained(error: BaseException) -> GptcliError:
@@ -61,11 +72,15 @@ def _explained(error: BaseException) -> GptcliError:
     )
 
 
-def _fail(error: GptcliError, *, no_color: bool) -> NoReturn:
+def tell(error: BaseException, *, debug: bool = False, no_color: bool = False) -> int:
+    """Say on standard error what went wrong; the exit code."""
     from gptcli.ui.errors import show_error
 
-    show_error(error.message, error.hint, no_color=no_color)
-    raise typer.Exit(error.exit_code)
+    if debug:
+        traceback.print_exception(error)
+    explained = _explained(error)
+    show_error(explained.message, explained.hint, no_color=no_color)
+    return explained.exit_code
 
 
 def _unwind(signum: int, _frame: object) -> NoReturn:

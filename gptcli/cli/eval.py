@@ -42,6 +42,7 @@ def eval_(
     from gptcli.interop.hub import local_model
     from gptcli.report.scores import score_texts
     from gptcli.ui.console import Output
+    from gptcli.ui.preparing import PreparingDisplay
     from gptcli.ui.scores import show_scores
 
     output = Output(quiet, verbose, json, no_color)
@@ -49,5 +50,7 @@ def eval_(
     folder = load_for_sampling(
         local_model(run, quiet=quiet), checkpoint, device, options.number_format(dtype) or "float32"
     )
-    scores = score_texts(folder, texts, data.include, stride, skip_unknown=unknown is options.UnknownCharacters.skip)
+    skip_unknown = unknown is options.UnknownCharacters.skip
+    with PreparingDisplay(output) as display:
+        scores = score_texts(folder, texts, data.include, stride, skip_unknown=skip_unknown, on_progress=display.update)
     show_scores(scores, output)

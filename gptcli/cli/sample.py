@@ -199,6 +199,7 @@ def _continue(
     strangers = folder.tokenizer.unknown_characters(text)
     if strangers:
         output.note(f"Left out of the prompt, as the model does not know them: {' '.join(strangers)}")
+        text = folder.tokenizer.known_part(text)
     context = folder.model.config.block_size
     if unseen := window_start(len(ids), context):
         seen = f"the model sees the last {len(ids) - unseen:,}"

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from gptcli.checkpoints.run_folder import is_run
 from gptcli.cli.options import DATA_ROOT, RUNS_ROOT
 from gptcli.config import (
@@ -77,6 +79,9 @@ def run_training(wish: Wish, output: Output, command: str) -> None:
             return
     for note in [*prepared.notes, describe(prepared.dataset), *plan.notes]:
         output.note(note)
+    output.detail(
+        f"Training on {device}, {torch.get_num_threads()} CPU threads, torch.compile {plan.config.train.compile}."
+    )
     if plan.finished:
         output.note(f"The run is finished: {plan.finished}; --resume never starts another.")
     on_signal = functools.partial(output.warn, "Stopping: saving first. Once more ends at once.")

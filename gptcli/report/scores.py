@@ -11,7 +11,7 @@ Letters: B windows, T tokens of a window, C width.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -24,6 +24,7 @@ from gptcli.errors import CorpusError, UsageError
 from gptcli.model.gpt import GPT
 from gptcli.model.loss import bits_per_unit, perplexity
 from gptcli.text.corpus import TextFile, find_texts, read_text
+from gptcli.text.dataset import OnProgress
 from gptcli.text.survey import survey
 from gptcli.text.tokenizer import Tokenizer
 
@@ -115,9 +116,15 @@ class Scores:
 
 
 def score_texts(
-    folder: ModelFolder, texts: Sequence[str], include: Sequence[str], stride: int | None, *, skip_unknown: bool
+    folder: ModelFolder,
+    texts: Sequence[str],
+    include: Sequence[str],
+    stride: int | None,
+    *,
+    skip_unknown: bool,
+    on_progress: OnProgress = lambda _stage, _done, _total: None,
 ) -> Scores:
-    """Score texts, each by itself; `stride` None is half a context.
+    """Score texts, each by itself; `stride` None is half a context. `on_progress` learns of the bytes that are scored.
 
     Raises UsageError for a stride beyond the context, CorpusError for what is no text or too short, and TokenizerError
     for characters that the model does not know, unless they are skipped.
@@ -130,28 +137,39 @@ def score_texts(
         )
     with find_texts(texts, include) as files:
         look = survey(files, lambda _count: None)
-        scores = [score_text(folder, text.file, chosen, skip_unknown=skip_unknown) for text in look.texts]
+        scores, before = [], 0
+        for text in look.texts:
+
+            def on_share(share: float, before: int = before, size: int = text.bytes) -> None:
+                on_progress("scoring", before + int(share * size), look.bytes)
+
+            scores.append(score_text(folder, text.file, chosen, skip_unknown=skip_unknown, on_share=on_share))
+            before += text.bytes
     return Scores(folder.path, context, chosen, scores, look.notes)
 
 
-def score_text(folder: ModelFolder, file: TextFile, stride: int, *, skip_unknown: bool) -> Score:
-    """Score one text by itself; raises as `score_texts` does."""
+def score_text(
+    folder: ModelFolder, file: TextFile, stride: int, *, skip_unknown: bool, on_share: Callable[[float], None]
+) -> Score:
+    """Score one text by itself, and tell `on_share` how much of it is done; raises as `score_texts` does."""
     pieces = list(read_text(file, lambda _count: None))
     if skip_unknown:
-        text = "".join(pieces)
-        pieces = [text.translate(dict.fromkeys(map(ord, folder.tokenizer.unknown_characters(text))))]
+        pieces = list(map(folder.tokenizer.known_part, pieces))
     ids = _encode(folder.tokenizer, pieces)
     if len(ids) < 2:
         raise CorpusError(f"{file.shown} is too short: there is no token to predict from another.", "Use more text.")
     windows = list(strided_windows(len(ids), folder.model.config.block_size, stride))
-    nats = math.fsum(_nats(folder.model, ids, batch) for batch in _batches(windows))
+    nats = []
+    for batch in _batches(windows):
+        nats.append(_nats(folder.model, ids, batch))
+        on_share(batch[-1].end / len(ids))
     return Score(
         name=file.name,
         tokens=len(ids),
         scored=sum(window.end - window.first_scored for window in windows),
         characters=sum(map(len, pieces)),
         bytes=sum(len(piece.encode()) for piece in pieces),
-        nats=nats,
+        nats=math.fsum(nats),
     )
 
 

@@ -74,12 +74,14 @@ class ByteLevelTokenizer:
 
         A character that the tokenizer has no ids for is left out (`skip`), or a TokenizerError that names it.
         """
+        if unknown == "error":
+            self.refuse_unknown(text)
+        return self._encode_known(self.known_part(text))
+
+    def known_part(self, text: str) -> str:
+        """A text without the characters that the tokenizer has no ids for."""
         strangers = self.unknown_characters(text)
-        if strangers and unknown == "error":
-            raise _unknown_error(strangers)
-        if strangers:
-            text = text.translate(dict.fromkeys(map(ord, strangers)))
-        return self._encode_known(text)
+        return text.translate(dict.fromkeys(map(ord, strangers))) if strangers else text
 
     def encode_pieces(self, pieces: Iterable[str]) -> Iterator[np.ndarray]:
         """Ids of one text that comes in pieces, parted anywhere: the same ids as those of the whole text.

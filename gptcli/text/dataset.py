@@ -21,7 +21,8 @@ from gptcli.errors import CorpusError, DatasetError, StorageError, TokenizerErro
 from gptcli.text.corpus import STANDARD_INPUT, OnBytes, TextFile, find_texts, hash_text, printable, size_of
 from gptcli.text.manifest import FORMAT, MANIFEST_FILE, SourceEntry, SplitEntry, digest, read_manifest
 from gptcli.text.survey import survey
-from gptcli.text.tokenizer import TOKENIZER_FILE, Tokenizer, load_tokenizer
+from gptcli.text.tokenizer import Tokenizer, load_tokenizer
+from gptcli.text.tokenizer_json import TOKENIZER_FILE
 from gptcli.text.tokens import TokenStream, open_shard
 from gptcli.text.writing import Report, is_path, make_tokenizer, split_parts, write_dataset
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from gptcli.errors import TokenizerError
 
+TOKENIZER_FILE = "tokenizer.json"
 END_OF_TEXT = "<|endoftext|>"
 Document = dict[str, Any]
 """The parsed content of a `tokenizer.json`."""

@@ -17,7 +17,8 @@ from gptcli.text.char import char_tokenizer
 from gptcli.text.corpus import OnBytes, read_text
 from gptcli.text.manifest import FORMAT, MANIFEST_FILE, Manifest, ShardEntry, SourceEntry, SplitEntry, TokenizerEntry
 from gptcli.text.survey import Survey, Text, utf8_length
-from gptcli.text.tokenizer import TOKENIZER_FILE, Tokenizer, load_tokenizer
+from gptcli.text.tokenizer import Tokenizer, load_tokenizer
+from gptcli.text.tokenizer_json import TOKENIZER_FILE
 from gptcli.text.tokens import ShardWriter, dtype_for
 
 CHAR_BELOW_BYTES = 5_000_000

@@ -33,6 +33,25 @@ def curve(points: Sequence[Point], *, x_end: float, width: int, height: int) -> 
     ]
 
 
+def axis(*, x_end: int, width: int) -> list[str]:
+    """Two lines below such a curve: an axis with ticks, and what x is there. Ticks have room for their numbers.
+
+    >>> axis(x_end=2000, width=30)
+    ['       └┬─────────┬──────────┬', '        0       1,000    2,000']
+    """
+    columns = max(1, width - _LABEL_WIDTH - 2)
+    parts = next((n for n in (4, 2) if columns >= n * (len(f"{x_end:,}") + 5)), 1)
+    places = [round(part * (columns - 1) / parts) for part in range(parts + 1)]
+    line, numbers = ["─"] * columns, [" "] * columns
+    for part, place in enumerate(places):
+        line[place] = "┬"
+        number = f"{part * x_end // parts:,}"
+        start = min(max(place - len(number) // 2, 0), max(columns - len(number), 0))
+        numbers[start : start + len(number)] = number
+    margin = " " * (_LABEL_WIDTH + 1)
+    return [f"{margin}└{''.join(line)}", f"{margin} {''.join(numbers[:columns])}"]
+
+
 def _filled(means: dict[int, float]) -> dict[int, float]:
     """The same with the columns between known ones filled in."""
     known = sorted(means)

@@ -1,17 +1,22 @@
-"""Progress while text is turned into tokens, and what came of it."""
+"""Progress while text is turned into tokens or scored, and what came of it."""
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from gptcli.text.dataset import Dataset, Prepared
 from gptcli.ui.console import Output
+from gptcli.ui.tables import size
+
+_MOST_SOURCES = 20
+"""Texts that `--verbose` lists."""
 
 
 class PreparingDisplay:
-    """A bar with MB/s for each stage, on a terminal; nothing on a pipe."""
+    """A bar with MB/s for each stage of work on text, on a terminal; nothing on a pipe."""
 
     def __init__(self, output: Output) -> None:
         err = output.err
@@ -26,7 +31,10 @@ class PreparingDisplay:
             expand=True,
             disable=output.quiet or not err.is_terminal,
         )
+        self._output = output
         self._tasks: dict[str, TaskID] = {}
+        self._stages: list[tuple[str, float, int]] = []
+        """Each stage, when it began, and its bytes."""
 
     def __enter__(self) -> PreparingDisplay:
         self._progress.start()
@@ -36,10 +44,14 @@ class PreparingDisplay:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._progress.stop()
+        ends = [*(began for _, began, _ in self._stages[1:]), time.perf_counter()]
+        for (stage, began, total), end in zip(self._stages, ends, strict=True):
+            self._output.detail(f"{stage.capitalize()}: {end - began:,.2f} s for {size(total)}.")
 
     def update(self, stage: str, done_bytes: int, total_bytes: int) -> None:
         """Show how far a stage has come."""
         if stage not in self._tasks:
+            self._stages.append((stage, time.perf_counter(), total_bytes))
             self._tasks[stage] = self._progress.add_task(stage.capitalize(), total=total_bytes)
         self._progress.update(self._tasks[stage], completed=done_bytes, total=total_bytes)
 
@@ -51,6 +63,10 @@ def show_prepared(output: Output, prepared: Prepared) -> None:
     if prepared.reused:
         output.note("The text has not changed: the dataset is used as it is.")
     output.note(describe(prepared.dataset))
+    for source in prepared.dataset.sources[:_MOST_SOURCES]:
+        output.detail(f"Text: {source.name}, {source.size:,} bytes.")
+    if more := len(prepared.dataset.sources[_MOST_SOURCES:]):
+        output.detail(f"And {more:,} more texts.")
     if output.as_json:
         output.json(figures(prepared.dataset) | {"reused": prepared.reused})
     else:

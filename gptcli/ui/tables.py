@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from rich import box
-from rich.console import Group
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -36,19 +37,43 @@ def table(
     """A title and a table with a head; numbers get thousands separators, None shows as a dash.
 
     `total` is a last row, set apart. The first column keeps its width; the last left-aligned one gives way where the
-    terminal is narrow.
+    terminal is narrow, and all of them where even that is too wide: cells are folded, never cut.
     """
-    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    names = [Text(printable(name)) for name, _ in columns]
+    lines = [[cell(value) for value in row] for row in rows]
+    last = None if total is None else [cell(value) for value in total]
     flexible = max((place for place, (_, align) in enumerate(columns) if align == "left"), default=0)
-    for place, (name, align) in enumerate(columns):
-        no_wrap, overflow = place != flexible or place == 0, "ellipsis"
-        made.add_column(Text(printable(name)), justify=align, no_wrap=no_wrap, overflow=overflow)  # type: ignore[arg-type]
-    for row in rows:
-        made.add_row(*map(cell, row))
-    if total is not None:
-        made.add_section()
-        made.add_row(*map(cell, total), style="bold")
-    return Group(_heading(title), made)
+    stiff = [place != flexible or place == 0 for place in range(len(columns))]
+    texts = zip(*[names, *lines, *([last] if last else [])], strict=True)
+    least = [max(_width(text, whole=whole) for text in column) for column, whole in zip(texts, stiff, strict=True)]
+
+    def made(no_wraps: Sequence[bool]) -> Table:
+        form = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+        for name, (_, align), no_wrap in zip(names, columns, no_wraps, strict=True):
+            form.add_column(name, justify=align, no_wrap=no_wrap, overflow="fold")
+        for line in lines:
+            form.add_row(*line)
+        if last:
+            form.add_section()
+            form.add_row(*last, style="bold")
+        return form
+
+    return Group(_heading(title), _Fitting(sum(least) + len(least) - 1, made(stiff), made([False] * len(columns))))
+
+
+def _width(text: Text, *, whole: bool) -> int:
+    """Columns of the terminal that a cell needs at least: those of its longest word, or all."""
+    return max(map(cell_len, [text.plain] if whole else text.plain.split()), default=0)
+
+
+class _Fitting:
+    """A table that needs so many columns of the terminal; where there are less, another form of it."""
+
+    def __init__(self, width: int, table: Table, narrow: Table) -> None:
+        self._width, self._table, self._narrow = width, table, narrow
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self._table if self._width <= options.max_width else self._narrow
 
 
 def facts(title: str, rows: Iterable[tuple[str, object]]) -> Group:

@@ -17,12 +17,15 @@ from gptcli.config import RunConfig, to_toml
 from gptcli.text.dataset import Dataset
 from gptcli.training.events import EvalMetrics, Event, Finished, Heartbeat, Note, SampleDrawn, SaveFailed, StepMetrics
 from gptcli.training.plan import Plan, planned_memory
-from gptcli.ui.chart import Point, curve
+from gptcli.ui.chart import Point, axis, curve
 from gptcli.ui.console import Output, printable
 from gptcli.ui.preparing import describe, figures
 
 SECONDS_BETWEEN_ROWS = 30.0
-CURVE_HEIGHT = 8
+LOWEST_CURVE, HIGHEST_CURVE = 6, 20
+"""Lines of the loss curve, by the height of the terminal."""
+LINES_BESIDE_CURVE = 14
+"""What the terminal shows besides: four lines of the display, and some of what was said before."""
 FALL_SHARE = 0.03
 """Share of the steps so far, the first ones, that the curve leaves out: the steep fall there would flatten the rest."""
 
@@ -130,7 +133,10 @@ class TrainingDisplay:
             Text.assemble((f"{name} ", "dim"), (value, "bold")) for name, value in self._figures()
         )
         settled = [point for point in self._losses if point[0] >= FALL_SHARE * now] or self._losses
-        lines = curve(settled, x_end=self._max_steps, width=self._console.width, height=CURVE_HEIGHT)
+        width, room = self._console.width, self._console.height - LINES_BESIDE_CURVE
+        height = min(max(room, LOWEST_CURVE), HIGHEST_CURVE)
+        lines = curve(settled, x_end=self._max_steps, width=width, height=height)
+        lines += axis(x_end=self._max_steps, width=width)
         return Group(head, figures, Text("\n".join(lines), "cyan", no_wrap=True))
 
 

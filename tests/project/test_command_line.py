@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -46,3 +47,44 @@ def test_wrong_usage_ends_with_2(cli: CommandLine) -> None:
     result = cli("no-such-command")
     assert (result.code, result.stdout) == (2, "")
     assert "no-such-command" in result.stderr
+
+
+def run(redirection: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = f'"$PYTHON" -m gptcli {" ".join(arguments)} {redirection}'
+    variables = os.environ | {"PYTHON": sys.executable} | environment
+    return subprocess.run(["sh", "-c", command], cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["inspect", "--preset", "nano"]])
+def test_a_full_disk_behind_standard_output(arguments: list[str]) -> None:
+    done = run("> /dev/full", *arguments)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "Error: The output could not be written: no space left on the device.\n",
+    )
+
+
+@pytest.mark.parametrize("redirection", [">&-", "2>&-", ">&- 2>&-"])
+@pytest.mark.parametrize("arguments", [["--help"], ["inspect", "--preset", "nano"]])
+def test_closed_outputs_swallow_what_is_written(redirection: str, arguments: list[str]) -> None:
+    done = run(redirection, *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["inspect", "--preset", "nano"], ["inspect", "gibt-es-nicht-ä"]])
+def test_an_ascii_terminal(arguments: list[str]) -> None:
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii", "PYTHONCOERCECLOCALE": "0"}
+    done = run("", *arguments, **ascii_only)
+    assert (done.stdout + done.stderr).isascii()
+    assert done.returncode == (1 if "gibt-es-nicht-ä" in arguments else 0)
+    assert "unforeseen" not in done.stderr
+
+
+def test_verbose_tells_with_what_and_at_what_cost(cli: CommandLine) -> None:
+    (cli.folder / "a.txt").write_text("the cat sat on the mat\n" * 20, encoding="utf-8")
+    told = cli("tokenize", "a.txt", "-o", "data", "-v").stderr
+    assert told.startswith(f"gptcli {__version__}, Python ")
+    for part in ("Hashing: ", "Encoding: ", "Text: a.txt, 460 bytes.", "s of processor time; peak memory "):
+        assert part in told
+    assert "peak memory" not in cli("tokenize", "a.txt", "-o", "data").stderr

@@ -103,6 +103,21 @@ def test_bits_and_totals(folder: ModelFolder, tmp_path: Path) -> None:
     assert one.perplexity == pytest.approx(math.exp(one.loss))
 
 
+def test_progress_goes_from_text_to_text(folder: ModelFolder, tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(TEXT, encoding="utf-8")
+    told: list[tuple[str, int, int]] = []
+    score_texts(
+        folder, [str(tmp_path)], ("*.txt",), None, skip_unknown=False, on_progress=lambda *now: told.append(now)
+    )
+    done = [count for _, count, _ in told]
+    size = len(TEXT.encode())
+    assert {(stage, total) for stage, _, total in told} == {("scoring", 2 * size)}
+    assert done == sorted(done)
+    assert size in done
+    assert done[-1] == 2 * size
+
+
 def test_what_cannot_be_scored(folder: ModelFolder, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("dog!", encoding="utf-8")

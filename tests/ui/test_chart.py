@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gptcli.ui.chart import curve
+from gptcli.ui.chart import axis, curve
 
 
 @pytest.mark.parametrize("width", [1, 8, 9, 80])
@@ -51,3 +51,17 @@ def test_ends_are_labelled() -> None:
 def test_a_flat_line_and_a_point_beyond_the_end() -> None:
     assert dots(curve([(0, 2.0), (99, 2.0)], x_end=10, width=10, height=2)) == [(n, 0) for n in range(4)]
     assert curve([(3, 1.0)], x_end=0, width=10, height=1)
+
+
+@pytest.mark.parametrize("width", [1, 9, 20, 30, 80, 200])
+@pytest.mark.parametrize("steps", [1, 333, 2000, 123456])
+def test_the_axis_is_as_wide_as_the_curve(width: int, steps: int) -> None:
+    assert {len(line) for line in axis(x_end=steps, width=width)} == {max(9, width)}
+
+
+def test_ticks_stand_over_their_numbers() -> None:
+    ticks, numbers = axis(x_end=2000, width=80)
+    assert numbers.split() == ["0", "500", "1,000", "1,500", "2,000"]
+    middle = numbers.index("1,000") + 2
+    assert ticks[middle] == "┬"
+    assert axis(x_end=2000, width=30)[1].split() == ["0", "1,000", "2,000"]

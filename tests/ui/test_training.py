@@ -56,6 +56,20 @@ def test_a_row_at_least_every_half_minute(
     assert rows == ["36/1,000", "71/1,000"]
 
 
+@pytest.mark.parametrize(("lines", "curve"), [("10", 6), ("24", 10), ("50", 20)])
+def test_the_curve_is_as_high_as_the_terminal_allows(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch, lines: str, curve: int
+) -> None:
+    monkeypatch.setenv("LINES", lines)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    with TrainingDisplay(Output(), config) as display:
+        display.show(step(1))
+    shown = terminal.getvalue()
+    assert len(re.findall("┤", shown)) % curve == 0
+    assert "1,000" in shown.splitlines()[-2]
+
+
 def test_time_left(config: RunConfig, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """100 steps took 10 seconds: 900 more take 90."""
     now = 0.0

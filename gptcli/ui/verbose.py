@@ -1,0 +1,39 @@
+"""What `--verbose` tells of any command: with what it ran, and what it cost."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import resource
+import sys
+import time
+from types import TracebackType
+
+from gptcli import __version__
+from gptcli.ui.console import Output
+from gptcli.ui.tables import size
+
+_PACKAGES = ("torch", "numpy", "tokenizers", "safetensors")
+
+
+class VerboseFrame:
+    """Versions and cores when a command begins; time and memory when it ends, however it ends."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._started = time.perf_counter()
+
+    def __enter__(self) -> None:
+        packages = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES)
+        system = f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPU cores"
+        self._output.detail(f"gptcli {__version__}, Python {platform.python_version()}, {packages}; {system}.")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        memory = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        seconds = time.perf_counter() - self._started
+        busy = usage.ru_utime + usage.ru_stime
+        self._output.detail(f"Took {seconds:,.1f} s, {busy:,.1f} s of processor time; peak memory {size(memory)}.")
