@@ -83,17 +83,17 @@ def writing(result: Any) -> Figure:
 
 
 def tokenizing(result: Any) -> Figure:
-    """Seconds of the whole command against the size of the text; the theory is in proportion."""
+    """Seconds of the whole command against the size of the text; the theory is a start and a share for each byte."""
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     ax = figure.subplots()
     for (kind, points), color in zip(result["rows"].items(), (MEASURED, OTHER), strict=True):
         sizes, seconds = [p["bytes"] / 1e6 for p in points], [p["seconds"] for p in points]
         name = {"char": "characters", "bpe": "BPE of 8,192 entries, trained on the text"}[kind]
         ax.plot(sizes, seconds, "o-", color=color, label=name)
-        ax.plot(sizes, [seconds[-1] * size / sizes[-1] for size in sizes], "--", color=color, alpha=0.5)
-    ax.plot([], [], "--", color=THEORY, label="in proportion to the text")
+        slope = (seconds[-1] - seconds[0]) / (sizes[-1] - sizes[0])
+        ax.plot(sizes, [seconds[0] + slope * (size - sizes[0]) for size in sizes], "--", color=color, alpha=0.5)
+    ax.plot([], [], "--", color=THEORY, label="the start, and in proportion to the text")
     _logarithmic(ax, sizes)
-    ax.set_ylim(bottom=min(point["seconds"] for points in result["rows"].values() for point in points) / 3)
     ax.set_xlabel("text, MB")
     ax.set_ylabel("seconds")
     ax.legend(frameon=False)
