@@ -14,6 +14,7 @@ from gptcli.errors import GptcliError, ModelFolderError, UsageError
 from gptcli.interop.hub import model_name
 from gptcli.model.gpt import parameter_count
 from gptcli.presets import PRESET_ALIASES, PRESETS
+from gptcli.report.datasets import DatasetList, holds_datasets, list_datasets
 from gptcli.report.machine import MachineReport
 from gptcli.report.model import ModelReport, describe_model
 from gptcli.report.run import Comparison, RunList, RunReport, compare_runs, describe_run, list_runs
@@ -61,6 +62,7 @@ Report = (
     | RunList
     | Comparison
     | DatasetReport
+    | DatasetList
     | TokenizerReport
     | TokensReport
     | TextReport
@@ -101,6 +103,8 @@ def inspect_path(path: Path, batch_size: int | None, length: int | None) -> Repo
         return describe_tokenizer(path)
     if path.is_dir() and any(is_run(child) for child in path.iterdir()):
         return list_runs(path)
+    if holds_datasets(path):
+        return list_datasets(path)
     return describe_text(path)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
+from gptcli.report.datasets import DatasetList
 from gptcli.report.inspection import PresetList, Report, as_json
 from gptcli.report.machine import MachineReport
 from gptcli.report.model import ModelReport
@@ -20,6 +21,7 @@ from gptcli.report.text import (
     TokensReport,
 )
 from gptcli.ui.console import Output
+from gptcli.ui.datasets import dataset_list
 from gptcli.ui.tables import facts, left, operations, right, shape, share, size, table
 
 PIECES_SHOWN = 40
@@ -49,6 +51,8 @@ def _tables(report: Report) -> list[RenderableType]:
             return _comparison(report)
         case DatasetReport():
             return _dataset(report)
+        case DatasetList():
+            return [dataset_list(report)]
         case TokenizerReport():
             return [facts(f"Tokenizer {report.path}", _tokenizer(report.tokenizer))]
         case TokensReport():

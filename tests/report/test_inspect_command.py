@@ -108,6 +108,23 @@ def test_list_of_runs(workplace: Path) -> None:
     assert all(run["bytes"] > 10**6 and run["best_val_loss"] < 6 for run in found["runs"])
 
 
+def test_list_of_datasets(workplace: Path, tmp_path: Path) -> None:
+    shutil.copytree(workplace / "data", tmp_path / "data")
+    [made] = list((tmp_path / "data").iterdir())
+    shutil.copytree(made, tmp_path / "data/broken")
+    (tmp_path / "data/broken/dataset.json").write_text("{", encoding="utf-8")
+    found = inspected(tmp_path, "data")
+    good, broken = sorted(found["datasets"], key=lambda dataset: dataset["name"] == "broken")
+    assert (good["name"], good["tokenizer"], good["problem"]) == (made.name, "char", "")
+    assert good["tokens"] == len((workplace / "book.txt").read_text(encoding="utf-8"))
+    assert good["bytes"] > 2 * good["tokens"]
+    assert "dataset.json" in broken["problem"]
+    assert found["bytes"] == good["bytes"] + broken["bytes"]
+    shown = inspect(tmp_path, "data").stdout
+    assert made.name in shown
+    assert "total" in shown
+
+
 def test_damaged_runs_are_listed_as_such(workplace: Path, tmp_path: Path) -> None:
     shutil.copytree(workplace / "runs", tmp_path / "runs")
     (tmp_path / "runs/book/gptcli.toml").write_text("preset = ", encoding="utf-8")

@@ -1,0 +1,27 @@
+"""The list of datasets that `inspect data/` shows."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+
+from gptcli.report.datasets import DatasetList
+from gptcli.ui.tables import left, right, size, table
+
+
+def dataset_list(report: DatasetList) -> RenderableType:
+    """A row for each dataset, and their size in all."""
+    columns = [*left("dataset", "tokenizer"), *right("ids", "tokens", "size"), *left("made", "")]
+    rows = [
+        (
+            dataset.name,
+            dataset.tokenizer,
+            dataset.vocab_size,
+            dataset.tokens,
+            size(dataset.bytes),
+            dataset.made,
+            dataset.problem,
+        )
+        for dataset in report.datasets
+    ]
+    total = ("total", "", "", "", size(report.bytes), "", "")
+    return table(f"Datasets in {report.root}: what is deleted is made again from its text", columns, rows, total=total)
