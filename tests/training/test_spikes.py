@@ -45,9 +45,9 @@ def spike_at(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
     plain_step = Trainer.training_step
 
-    def counting(self: Trainer) -> None:
+    def counting(self: Trainer) -> bool:
         Trainer.now = self.progress.step + 1  # type: ignore[attr-defined]
-        plain_step(self)
+        return plain_step(self)
 
     monkeypatch.setattr(Trainer, "now", 0, raising=False)
     monkeypatch.setattr(trainer, "accumulate_gradients", enlarging)
@@ -117,8 +117,8 @@ def check_skipped(dataset: Dataset, path: Path, monkeypatch: pytest.MonkeyPatch)
     states: dict[int, dict[str, Tensor]] = {}
     plain = Trainer.training_step
 
-    def watched(self: Trainer) -> None:
-        plain(self)
+    def watched(self: Trainer) -> bool:
+        done = plain(self)
         moments = {name: value for name, value in self.optimizer.tensors().items() if name.startswith("exp_avg")}
         states[self.progress.step] = {
             name: value.clone() for name, value in (self.model.state_dict() | moments).items()
