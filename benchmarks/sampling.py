@@ -1,126 +1,236 @@
-"""How many tokens a second does sampling give, against transformers and llama.cpp, in float32, one text at a time?
+"""How many tokens a second does sampling give on a CPU, against transformers, llama.cpp and CTranslate2?
 
 32 prompt tokens and 128 new ones, temperature 0.8, top-k 50, random weights. The limit is memory bandwidth: each token
-reads every weight once. llama.cpp opens the GGUF file that `gptcli export` writes.
+reads every weight once. llama.cpp tells its own rate, which leaves the prompt out, and is compared with gptcli's, which
+leaves it out too; transformers and CTranslate2 are compared by whole calls. Figures of questions that are not asked
+again stay.
 
-    python -m benchmarks.sampling [tiny|small|gpt2]...
+    python -m benchmarks.sampling [gpt2|int8|prefill|many|small|tiny|start|divergence]...
 """
 
 from __future__ import annotations
 
-import argparse
 import json
+import os
 import statistics
+import subprocess
 import sys
 import tempfile
-import urllib.request
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
-from benchmarks.measure import alternate, read_bandwidth, save
+from benchmarks.measure import CPU, RESULTS, read_bandwidth, save
+from benchmarks.peers import ctranslate2_rate, hf_folder, llama_cpp_rate, transformers_model
+from gptcli.checkpoints import names
 from gptcli.checkpoints.model_folder import ModelFolder
+from gptcli.checkpoints.tensors import tensor_file
 from gptcli.config import ModelConfig, SamplingConfig
 from gptcli.export.gguf_file import export_gguf
-from gptcli.generation.load import decoding_threads
-from gptcli.generation.stream import generate
+from gptcli.generation.load import decoding_threads, place
+from gptcli.generation.stream import Finished, generate
+from gptcli.generation.window import Window
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
 from gptcli.model.gpt import GPT
+from gptcli.model.int8 import Int8GPT
+from gptcli.storage import to_json
 from gptcli.text.bpe import train_bpe
+from gptcli.text.char import char_tokenizer
 
-PROMPT, NEW = 32, 128
+PROMPT, NEW, LONG_PROMPT, MANY = 32, 128, 512, 32
 SHAPES = {"tiny": (4, 4, 128, 256), "small": (6, 6, 384, 256), "gpt2": (12, 12, 768, 1024)}
-"""Layers, heads, width, context."""
+"""Layers, heads, width, context. `gpt2` has the 50,257 rows of GPT-2, the others those of 65 characters."""
+WRITING: dict[str, Any] = {"max_new_tokens": NEW, "temperature": 0.8, "top_k": 50}
+Rate = Callable[[], float]
 
 
-def sample_gptcli(folder: ModelFolder, prompt: list[int]) -> Callable[[], object]:
-    """This program's own stream."""
-    config = SamplingConfig(max_new_tokens=NEW, temperature=0.8, top_k=50)
-    threads, all_threads = decoding_threads(folder.model), torch.get_num_threads()
-
-    def run() -> None:
-        torch.set_num_threads(threads)
-        for _ in generate(folder.model, folder.tokenizer, prompt, config):
-            pass
-        torch.set_num_threads(all_threads)
-
-    return run
+def medians(competitors: Mapping[str, Rate], rounds: int = 5, warm_up: int = 1) -> dict[str, float]:
+    """Median rate of each competitor, called in turn `rounds` times after `warm_up` calls that do not count."""
+    rates: dict[str, list[float]] = {name: [] for name in competitors}
+    for turn in range(warm_up + rounds):
+        for name, competitor in competitors.items():
+            rate = competitor()
+            if turn >= warm_up:
+                rates[name].append(rate)
+    return {name: statistics.median(values) for name, values in rates.items()}
 
 
-def sample_transformers(folder: ModelFolder, prompt: list[int]) -> Callable[[], object]:
-    """`generate` of transformers, with its key-value cache."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    settings = config_to_hf(folder.model.config, bos_token_id=0, eos_token_id=None)
-    model = GPT2LMHeadModel(GPT2Config(**settings, attn_implementation="sdpa")).eval()
-    model.load_state_dict(tensors_to_hf(folder.model.state_dict(), folder.model.config), strict=False)
-    ids = torch.tensor([prompt])
-    options = {"max_new_tokens": NEW, "do_sample": True, "temperature": 0.8, "top_k": 50, "pad_token_id": 0}
-    return lambda: model.generate(ids, attention_mask=torch.ones_like(ids), **options)
-
-
-def llama_cpp_rate(gguf: Path, prompt: list[int]) -> Callable[[], float]:
-    """Tokens a second of llama.cpp's server, by its own count, which leaves the prompt out."""
-    import xllamacpp
-
-    settings = xllamacpp.CommonParams()
-    settings.model.path = str(gguf)
-    settings.port, settings.verbosity, settings.n_gpu_layers, settings.n_parallel = 0, 0, 0, 1
-    settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = torch.get_num_threads()
-    server = xllamacpp.Server(settings)
-    options = {"n_predict": NEW, "temperature": 0.8, "top_k": 50, "top_p": 1.0, "min_p": 0.0, "ignore_eos": True}
-    body = json.dumps({"prompt": prompt, "cache_prompt": False, **options}).encode()
-
-    def run() -> float:
-        request = urllib.request.Request(
-            server.listening_address + "/completion", body, {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request) as answer:
-            return float(json.load(answer)["timings"]["predicted_per_second"])
-
-    return run
-
-
-def random_model(name: str, path: Path) -> ModelFolder:
-    """A model with random weights, and a small tokenizer: rows beyond its ids are computed and never drawn."""
+def random_model(name: str) -> ModelFolder:
+    """A model with random weights; rows beyond its tokenizer's ids are computed and never drawn."""
     n_layer, n_head, n_embd, block_size = SHAPES[name]
-    tokenizer = train_bpe([Path(argparse.__file__).read_text(encoding="utf-8")], 512)
+    tokenizer = train_bpe([Path(__file__).read_text(encoding="utf-8")], 512)
+    if name != "gpt2":
+        tokenizer = char_tokenizer("".join(map(chr, range(33, 98))))
     rows = 50257 if name == "gpt2" else tokenizer.vocab_size
     config = ModelConfig(vocab_size=rows, n_layer=n_layer, n_head=n_head, n_embd=n_embd, block_size=block_size)
     torch.manual_seed(0)
-    return ModelFolder(path, GPT(config).requires_grad_(False).eval(), tokenizer, 0, None, None, None)
+    return ModelFolder(Path(name), GPT(config).requires_grad_(False).eval(), tokenizer, 0, None, None, None)
 
 
-def measure(name: str, bandwidth: float, rounds: int = 5) -> dict[str, Any]:
-    """Tokens a second; prefill and start count for gptcli and transformers, not for llama.cpp, which tells its own."""
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = random_model(name, Path(scratch) / name)
-        prompt = list(range(PROMPT))
-        export_gguf(folder, Path(scratch) / "model.gguf", "f32")
-        llama_cpp = llama_cpp_rate(Path(scratch) / "model.gguf", prompt)
-        llama_cpp_rates: list[float] = []
-        seconds = alternate(
-            {
-                "gptcli": sample_gptcli(folder, prompt),
-                "transformers": sample_transformers(folder, prompt),
-                "llama.cpp": lambda: llama_cpp_rates.append(llama_cpp()),
-            },
-            rounds,
-        )
-    rates = {"gptcli": NEW / seconds["gptcli"], "transformers": NEW / seconds["transformers"]}
-    rates["llama.cpp"] = statistics.median(llama_cpp_rates[2:])
-    weight_bytes = 4 * sum(parameter.numel() for parameter in folder.model.parameters())
-    limit = bandwidth / weight_bytes
-    ratios = {peer: rates["gptcli"] / rates[peer] for peer in ("transformers", "llama.cpp")}
-    return {"tokens_per_second": rates, "ratios": ratios, "limit": limit, "share_of_limit": rates["gptcli"] / limit}
+def writing(name: str, *, int8: bool = False, samples: int = 1) -> tuple[Rate, list[float]]:
+    """A model writes as `sample` lets it; gives the rate of the whole call, and a list of those without the prompt."""
+    folder = random_model(name)
+    model, after_prompt = place(folder.model, CPU, None, int8=int8), list[float]()
+    config, threads, all_threads = SamplingConfig(**WRITING, num_samples=samples), decoding_threads(model), None
+
+    def run() -> float:
+        nonlocal all_threads
+        all_threads = torch.get_num_threads()
+        torch.set_num_threads(min(threads, all_threads))
+        started = time.perf_counter()
+        *_, last = generate(model, folder.tokenizer, list(range(PROMPT)), config)
+        seconds = time.perf_counter() - started
+        torch.set_num_threads(all_threads)
+        assert isinstance(last, Finished)
+        assert last.tokens_per_second
+        after_prompt.append(samples * last.tokens_per_second)
+        return samples * NEW / seconds
+
+    return run, after_prompt
+
+
+def decoding(name: str, bandwidth: float, peers: Mapping[str, Rate], *, int8: bool = False) -> dict[str, Any]:
+    """Rates of gptcli and of `peers`, ratios, and the share of what memory bandwidth allows."""
+    ours, after_prompt = writing(name, int8=int8)
+    rates = medians({"gptcli": ours, **peers})
+    rates["gptcli after the prompt"] = statistics.median(after_prompt[-5:])
+    compared = {peer: "gptcli after the prompt" if peer.startswith("llama.cpp") else "gptcli" for peer in peers}
+    parameters = sum(parameter.numel() for parameter in random_model(name).model.parameters())
+    limit = bandwidth / (parameters * (1 if int8 else 4))
+    return {
+        "tokens_per_second": rates,
+        "ratios": {peer: rates[own] / rates[peer] for peer, own in compared.items()},
+        "limit": limit,
+        "share_of_limit": rates["gptcli after the prompt"] / limit,
+    }
+
+
+def float32(name: str, bandwidth: float, scratch: Path) -> dict[str, Any]:
+    """Against transformers, llama.cpp and CTranslate2, all in float32."""
+    folder = random_model(name)
+    export_gguf(folder, scratch / "f32.gguf", "f32")
+    written = hf_folder(folder.model, scratch / "hf")
+    model, ids = transformers_model(written), torch.arange(PROMPT)[None]
+    options = {"max_new_tokens": NEW, "do_sample": True, "temperature": 0.8, "top_k": 50, "pad_token_id": 0}
+
+    def transformers() -> float:
+        started = time.perf_counter()
+        model.generate(ids, attention_mask=torch.ones_like(ids), **options)
+        return NEW / (time.perf_counter() - started)
+
+    peers: dict[str, Rate] = {"transformers": transformers}
+    peers["llama.cpp"] = llama_cpp_rate(scratch / "f32.gguf", list(range(PROMPT)), NEW, "predicted_per_second")
+    if name == "gpt2":
+        peers["CTranslate2"] = ctranslate2_rate(written, scratch, "float32", PROMPT, NEW)
+    return decoding(name, bandwidth, peers)
+
+
+def eight_bits(bandwidth: float, scratch: Path) -> dict[str, Any]:
+    """`--quantize int8` against 8-bit weights of others."""
+    folder = random_model("gpt2")
+    export_gguf(folder, scratch / "q8_0.gguf", "q8_0")
+    peers = {
+        "llama.cpp q8_0": llama_cpp_rate(scratch / "q8_0.gguf", list(range(PROMPT)), NEW, "predicted_per_second"),
+        "CTranslate2 int8": ctranslate2_rate(hf_folder(folder.model, scratch / "hf"), scratch, "int8", PROMPT, NEW),
+    }
+    return decoding("gpt2", bandwidth, peers, int8=True)
+
+
+def prefill(scratch: Path) -> dict[str, Any]:
+    """A prompt of 512 tokens, to the logits of what follows it."""
+    folder = random_model("gpt2")
+    prompt = [token % folder.tokenizer.vocab_size for token in range(LONG_PROMPT)]
+    ids = torch.tensor([prompt])
+    export_gguf(folder, scratch / "f32.gguf", "f32")
+
+    def reading(model: GPT) -> Rate:
+        def read() -> float:
+            window, started = Window(model, 1), time.perf_counter()
+            window.prefill(ids)
+            return LONG_PROMPT / (time.perf_counter() - started)
+
+        return read
+
+    rates = medians(
+        {
+            "gptcli": reading(place(folder.model, CPU, None)),
+            "gptcli int8": reading(place(random_model("gpt2").model, CPU, None, int8=True)),
+            "llama.cpp": llama_cpp_rate(scratch / "f32.gguf", prompt, 1, "prompt_per_second"),
+        }
+    )
+    return {"tokens_per_second": rates, "ratios": {"llama.cpp": rates["gptcli"] / rates["llama.cpp"]}}
+
+
+def many() -> dict[str, Any]:
+    """32 texts at once, of all of them together, against one."""
+    rows: dict[str, Any] = {}
+    for name, int8 in (("gpt2", False), ("gpt2 int8", True), ("tiny", False)):
+        model = name.split()[0]
+        one, many_at_once = writing(model, int8=int8), writing(model, int8=int8, samples=MANY)
+        rates = medians({"1": one[0], str(MANY): many_at_once[0]}, rounds=3)
+        rows[name] = {"tokens_per_second": rates, "times_one": rates[str(MANY)] / rates["1"]}
+    return rows
+
+
+def start(scratch: Path) -> dict[str, Any]:
+    """Whole processes: `gptcli sample RUN -n 1` with a tiny model, against `import torch`."""
+    run, folder = scratch / "run", random_model("tiny")
+    run.mkdir()
+    config = config_to_hf(folder.model.config, bos_token_id=0, eos_token_id=None)
+    weights = tensors_to_hf(folder.model.state_dict(), folder.model.config)
+    (run / names.CONFIG).write_bytes(to_json(config))
+    (run / names.MODEL).write_bytes(b"".join(tensor_file(weights, {})))
+    (run / names.TOKENIZER).write_text(folder.tokenizer.to_json(), encoding="utf-8")
+
+    def process(*arguments: str) -> Rate:
+        def seconds() -> float:
+            started = time.perf_counter()
+            subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL, env=os.environ)
+            return time.perf_counter() - started
+
+        return seconds
+
+    sample = process("-m", "gptcli", "sample", str(run), "-n", "1", "-q", "-p", "A")
+    seconds = medians({"import torch": process("-c", "import torch"), "gptcli": sample})
+    return {"seconds": seconds, "ratio": seconds["gptcli"] / seconds["import torch"]}
+
+
+@torch.inference_mode()
+def divergence() -> dict[str, float]:
+    """Nats by which 8-bit weights change what a random GPT-2 124M expects, over 512 random tokens."""
+    plain, rounded = random_model("gpt2").model, Int8GPT(random_model("gpt2").model)
+    ids = torch.randint(0, 50257, (1, LONG_PROMPT), generator=torch.Generator().manual_seed(0))
+
+    def likely(model: GPT) -> Tensor:
+        return model(ids)[0].log_softmax(-1)
+
+    each = F.kl_div(likely(rounded), likely(plain), log_target=True, reduction="none").sum(-1)  # (512)
+    return {"mean": each.mean().item(), "largest": each.max().item()}
 
 
 def main() -> None:
     bandwidth = read_bandwidth()
-    chosen = sys.argv[1:] or list(SHAPES)
-    save("sampling", {"read_bandwidth": bandwidth, "rows": {name: measure(name, bandwidth) for name in chosen}})
+    questions: dict[str, Callable[[Path], Any]] = {
+        "gpt2": lambda scratch: float32("gpt2", bandwidth, scratch),
+        "int8": lambda scratch: eight_bits(bandwidth, scratch),
+        "prefill": prefill,
+        "many": lambda _scratch: many(),
+        "small": lambda scratch: float32("small", bandwidth, scratch),
+        "tiny": lambda scratch: float32("tiny", bandwidth, scratch),
+        "start": start,
+        "divergence": lambda _scratch: divergence(),
+    }
+    before = RESULTS / "sampling.json"
+    rows = json.loads(before.read_text(encoding="utf-8")).get("rows", {}) if before.exists() and sys.argv[1:] else {}
+    for question in sys.argv[1:] or questions:
+        with tempfile.TemporaryDirectory() as scratch:
+            rows[question] = questions[question](Path(scratch))
+    save("sampling", {"read_bandwidth": bandwidth, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -6,15 +6,14 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
+from gptcli.cli.threads import limit_spinning
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    # GNU's OpenMP, which torch computes with on Linux, lets waiting threads spin for milliseconds. Beside another busy
-    # program an update of a small model took 17 times longer; spinning less costs 4 % when alone (docs/log.md).
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    limit_spinning()
     _make_writable()
     for signum in SIGNALS:
         if signal.getsignal(signum) is not signal.SIG_IGN:
