@@ -113,13 +113,14 @@ def test_nothing_is_skipped_before_enough_was_seen() -> None:
     assert not any(stands_out(made, 2.0 + 100 * (number == spikes.WINDOW - 1), 1.0) for number in range(spikes.WINDOW))
 
 
-def check_skipped(dataset: Dataset, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def check_skipped(dataset: Dataset, path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: str = "adamw") -> None:
     states: dict[int, dict[str, Tensor]] = {}
     plain = Trainer.training_step
 
     def watched(self: Trainer) -> bool:
         done = plain(self)
-        moments = {name: value for name, value in self.optimizer.tensors().items() if name.startswith("exp_avg")}
+        kinds = ("exp_avg", "momentum")
+        moments = {name: value for name, value in self.optimizer.tensors().items() if name.startswith(kinds)}
         states[self.progress.step] = {
             name: value.clone() for name, value in (self.model.state_dict() | moments).items()
         }
@@ -127,7 +128,7 @@ def check_skipped(dataset: Dataset, path: Path, monkeypatch: pytest.MonkeyPatch)
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "training_step", watched)
-        events = run(dataset, path, FLAGS)
+        events = run(dataset, path, FLAGS | {"optim.optimizer": optimizer})
     assert [name for name in states[12] if not torch.equal(states[12][name], states[13][name])] == []
     assert any(not torch.equal(states[13][name], states[14][name]) for name in states[13]), "later steps go on"
     assert series(path, "train/skipped") == {1: 0, 5: 0, 10: 0, 15: 1, 20: 1}
@@ -136,11 +137,12 @@ def check_skipped(dataset: Dataset, path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("short_window")
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_a_spike_changes_no_weight(
-    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spike_at: set[int]
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spike_at: set[int], optimizer: str
 ) -> None:
     spike_at.add(13)
-    check_skipped(dataset, tmp_path / "run", monkeypatch)
+    check_skipped(dataset, tmp_path / "run", monkeypatch, optimizer)
 
 
 @pytest.mark.usefixtures("short_window")
