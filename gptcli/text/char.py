@@ -15,7 +15,7 @@ No merge can cross two characters: the left side of each begins with a character
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -43,10 +43,9 @@ class CharTokenizer(ByteLevelTokenizer):
 
     kind = "char"
 
-    def __init__(self, document: Document, name: str = "The tokenizer") -> None:
+    def __init__(self, document: Document, characters: Sequence[str], name: str = "The tokenizer") -> None:
+        """`characters` is the alphabet of `document`."""
         super().__init__(document, name)
-        characters = _characters(self._document)
-        assert characters, "not a character tokenizer"
         self.emittable[len(characters) : -1] = False
         self._ids = np.full(_CODE_POINTS, _UNKNOWN, dtype=np.int32)
         self._ids[[ord(character) for character in characters]] = np.arange(len(characters))
@@ -81,12 +80,8 @@ class CharTokenizer(ByteLevelTokenizer):
 
 def char_tokenizer(characters: Iterable[str]) -> CharTokenizer:
     """The character tokenizer of an alphabet: `char_tokenizer("hello").encode("hole")` is [1, 3, 2, 0]."""
-    return CharTokenizer(_document(sorted(set(characters))))
-
-
-def is_character_level(document: Document) -> bool:
-    """Whether a checked `tokenizer.json` is exactly the character tokenizer of its alphabet."""
-    return bool(_characters(document))
+    alphabet = sorted(set(characters))
+    return CharTokenizer(_document(alphabet), alphabet)
 
 
 def code_points(text: str) -> np.ndarray:
@@ -110,8 +105,8 @@ def _document(characters: list[str]) -> Document:
     return new_document(vocab, list(merges), len(vocab))
 
 
-def _characters(document: Document) -> list[str]:
-    """The alphabet, if `document` is exactly what `_document` makes of one; else nothing."""
+def alphabet_of(document: Document) -> list[str]:
+    """The alphabet, if a checked `tokenizer.json` is exactly the character tokenizer of one; else nothing."""
     model = document["model"]
     characters: list[str] = []
     for entry, _ in sorted(model["vocab"].items(), key=lambda item: item[1]):

@@ -16,7 +16,7 @@ import numpy as np
 
 from gptcli.errors import TokenizerError
 from gptcli.text.bytelevel import ByteLevelTokenizer, Unknown
-from gptcli.text.char import CharTokenizer, is_character_level
+from gptcli.text.char import CharTokenizer, alphabet_of
 from gptcli.text.tokenizer_json import END_OF_TEXT, TOKENIZER_FILE, Document, checked, new_document
 from gptcli.untrusted import read_bounded, strict_json
 
@@ -80,7 +80,9 @@ def load_tokenizer(path: Path) -> Tokenizer:
     if _is_vocabulary(content):
         content = _gpt2_document(content, _beside(file), name)
     document = checked(content, name)
-    return CharTokenizer(document, name) if is_character_level(document) else ByteLevelTokenizer(document, name)
+    if alphabet := alphabet_of(document):
+        return CharTokenizer(document, alphabet, name)
+    return ByteLevelTokenizer(document, name)
 
 
 def _file_of(path: Path) -> Path:

@@ -65,7 +65,7 @@ def make_tokenizer(
     if kind == "char":
         return char_tokenizer(survey.alphabet), notes
     on_bytes = report("training tokenizer")
-    pieces = chain.from_iterable(read_part(part) for part in train)
+    pieces = chain.from_iterable(map(PartReader().read, train))
     tokenizer = train_bpe(_counted(pieces, on_bytes), config.vocab_size)
     if tokenizer.vocab_size < config.vocab_size:
         notes.append(
@@ -93,9 +93,9 @@ def write_dataset(
     """Encode both splits into the folder `new` and write its manifest last."""
     on_bytes = report("encoding")
     uses_end_of_text = len(survey.texts) > 1 and tokenizer.end_of_text is not None
-    entries, first_token = [], None
+    entries, first_token, reader = [], None, PartReader()
     for split, parts in zip(("train", "val"), splits, strict=True):
-        writing = _SplitWriting(tokenizer, uses_end_of_text, on_bytes)
+        writing = _SplitWriting(tokenizer, reader, uses_end_of_text, on_bytes)
         with ShardWriter(new, split, dtype_for(tokenizer.vocab_size)) as writer:
             for ids in writing.ids(parts):
                 writer.append(ids)
@@ -122,35 +122,44 @@ def write_dataset(
     new.write(MANIFEST_FILE, storage.to_json(manifest.model_dump(mode="json")))
 
 
-def read_part(part: Part) -> Iterator[str]:
-    """The characters of a part, in pieces; raises CorpusError if the file changed since the survey."""
-    place = 0
-    for piece in read_text(part.text.file, lambda _: None):
-        wanted = piece[max(part.start - place, 0) : max(part.stop - place, 0)]
-        place += len(piece)
-        if wanted:
-            yield wanted
-        if part.stop <= place and part.stop < part.text.characters:
-            return
-    if place != part.text.characters:
-        raise CorpusError(f"{part.text.file.shown} changed while it was read.", "Run the same command again.")
+class PartReader:
+    """Reads parts of texts in pieces; a text whose parts are asked for in order is read once."""
+
+    def __init__(self) -> None:
+        self._text: Text | None = None
+        self._pieces: Iterator[str] = iter(())
+        self._place, self._rest = 0, ""  # characters of the text that were taken, and some that come next
+
+    def read(self, part: Part) -> Iterator[str]:
+        """The characters of a part; raises CorpusError if the file changed since the survey."""
+        if part.text is not self._text or part.start < self._place:
+            self._text, self._pieces = part.text, read_text(part.text.file, lambda _: None)
+            self._place, self._rest = 0, ""
+        while self._place < part.stop and (piece := self._rest or next(self._pieces, "")):
+            start, self._place = self._place, min(self._place + len(piece), part.stop)
+            self._rest = piece[self._place - start :]
+            if wanted := piece[max(part.start - start, 0) : self._place - start]:
+                yield wanted
+        is_last = part.stop == part.text.characters
+        if self._place < part.stop or (is_last and (self._rest or next(self._pieces, ""))):
+            raise CorpusError(f"{part.text.file.shown} changed while it was read.", "Run the same command again.")
 
 
 class _SplitWriting:
     """Encodes the parts of a split, and counts their text."""
 
-    def __init__(self, tokenizer: Tokenizer, uses_end_of_text: bool, on_bytes: OnBytes) -> None:
+    def __init__(self, tokenizer: Tokenizer, reader: PartReader, uses_end_of_text: bool, on_bytes: OnBytes) -> None:
         self.characters = self.bytes = 0
         self.first_token: int | None = None
         """The first id that stands for text."""
-        self._tokenizer, self._on_bytes = tokenizer, on_bytes
+        self._tokenizer, self._reader, self._on_bytes = tokenizer, reader, on_bytes
         self._separator = np.array([tokenizer.end_of_text] if uses_end_of_text else [], dtype=np.uint32)
 
     def ids(self, parts: list[Part]) -> Iterator[np.ndarray]:
         for part in parts:
             if part.start == 0 and self._separator.size:  # the rest of a text that was cut begins no document
                 yield self._separator
-            for ids in self._tokenizer.encode_pieces(self._counted(read_part(part))):
+            for ids in self._tokenizer.encode_pieces(self._counted(self._reader.read(part))):
                 if self.first_token is None and ids.size:
                     self.first_token = int(ids[0])
                 yield ids

@@ -61,8 +61,8 @@ def test_splits_hold_the_text(tmp_path: Path, book: str, kind: str) -> None:
 
 
 def test_splits_hold_the_text_control(tmp_path: Path, book: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = writing.read_part
-    monkeypatch.setattr(writing, "read_part", lambda part: (piece[::-1] for piece in real(part)))
+    real = writing.PartReader.read
+    monkeypatch.setattr(writing.PartReader, "read", lambda self, part: (piece[::-1] for piece in real(self, part)))
     assert not splits_hold_the_text(make(tmp_path / "out", book, kind="char").dataset, TEXT, int(0.9 * len(TEXT)))
 
 
