@@ -36,37 +36,34 @@ COMPILED = [*TRAIN, "--compile", "on"]
 SAMPLE = ["sample", str(RUN), "-n", "300", "--seed", "1", "--quiet"]
 
 
-def signalled(
-    folder: Path, phase: str, name: str, delay: float, arguments: list[str]
+def run_signalled(
+    prefix: list[str], folder: Path, phase: str, signums: list[signal.Signals], delay: float, arguments: list[str]
 ) -> subprocess.CompletedProcess[str]:
-    """The command, to its end, which must be that of the signal."""
-    sent = SIGNALS[name]
-    command = [
-        sys.executable,
-        "-m",
-        "tests.crash.signalled",
-        phase,
-        str(delay),
-        ",".join(str(int(one)) for one in sent),
-    ]
+    """The command, to its end, with the signals that come to it in a phase."""
+    sent = ",".join(str(int(signum)) for signum in signums)
+    command = [*prefix, sys.executable, "-m", "tests.crash.signalled", phase, str(delay), sent, *arguments]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TORCHINDUCTOR_CACHE_DIR": str(folder.parent / "inductor")}
-    done = subprocess.run(
-        [*command, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def signalled(folder: Path, phase: str, name: str, delay: float, arguments: list[str]) -> str:
+    """What a command says that ends by a signal, as it must."""
+    sent = SIGNALS[name]
+    done = run_signalled([], folder, phase, sent, delay, arguments)
     assert done.returncode == 128 + sent[0], f"exit {done.returncode}: {done.stdout}{done.stderr}"
     assert "Traceback" not in done.stderr, done.stderr
     assert "Exception ignored" not in done.stderr, done.stderr
     assert done.stdout == "" or arguments[0] == "sample", done.stdout
-    return done
+    return done.stderr
 
 
 def check_training(sessions: Sessions, phase: str, name: str, delay: float) -> None:
     folder = sessions.new()
-    done = signalled(folder, phase, name, delay, TRAIN)
+    text = signalled(folder, phase, name, delay, TRAIN)
     if phase in SAVING and name != "SIGINT twice":
-        assert "Stopped at step" in done.stderr, done.stderr
-        assert "Go on with: gptcli train" in done.stderr
-        assert (newest_step(folder / RUN) > 0) == (", saved." in done.stderr)
+        assert "Stopped at step" in text, text
+        assert "Go on with: gptcli train" in text
+        assert (newest_step(folder / RUN) > 0) == (", saved." in text)
         assert leftovers(folder) == []
     sessions.go_on(folder)
     sessions.check_end(folder)
@@ -85,6 +82,17 @@ def check_training(sessions: Sessions, phase: str, name: str, delay: float) -> N
 )
 def test_some_signals(sessions: Sessions, phase: str, name: str) -> None:
     check_training(sessions, phase, name, DELAYS[0])
+
+
+def test_nohup_keeps_its_word(sessions: Sessions) -> None:
+    """Started so that the closing of its terminal is ignored, it ignores that in every phase."""
+    folder = sessions.new()
+    for phase in ("tokenizing", "a step"):
+        done = run_signalled(["nohup"], folder, phase, [signal.SIGHUP], 0.0, TRAIN)
+        assert (done.returncode, done.stdout) == (0, f"{RUN}\n"), done.stderr
+        sessions.check_end(folder)
+        shutil.rmtree(folder / "data")
+        shutil.rmtree(folder / "runs")
 
 
 @pytest.mark.campaign
