@@ -1,9 +1,9 @@
 """The one config tree and the rule of precedence.
 
 A run is described by one frozen `RunConfig`. It is put together by `build_config` from layers, each stronger than the
-one before: defaults < preset < fine-tuning recipe (where training starts from weights) < config file < flags and
-`--set`. Fields that are None after that are open: training fills them once from the data and the machine, and the run
-folder stores the complete result (`gptcli.toml`).
+one before: defaults < the preset's family < preset < fine-tuning recipe (where training starts from weights) < config
+file < flags and `--set`. Fields that are None after that are open: training fills them once from the data and the
+machine, and the run folder stores the complete result (`gptcli.toml`).
 
 Nothing here imports torch, so that `gptcli --help` stays quick.
 """
@@ -20,7 +20,7 @@ import tomlkit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from gptcli.errors import ConfigError
-from gptcli.presets import PRESET_ALIASES, PRESETS, Values, nearest_name, preset
+from gptcli.presets import PRESET_ALIASES, PRESETS, Values, default_family, family, nearest_name, preset
 from gptcli.problems import problems, shown
 
 _MOST_FILE_BYTES = 1 << 20
@@ -108,7 +108,7 @@ class ModelConfig(_Section):
     """Context length in tokens."""
     dropout: Fraction = 0.0
     n_kv_head: Count | None = None
-    """Heads of keys and values, each shared by n_head / n_kv_head heads of queries; None: as many as n_head."""
+    """Heads of keys and values, each shared by n_head / n_kv_head heads of queries; None becomes n_head."""
     qk_norm: bool = False
     """RMSNorm over each head's queries and keys."""
     sliding_window: Count | None = None
@@ -155,6 +155,11 @@ class ModelConfig(_Section):
         """How many tokens a token sees in a layer; None: all before it."""
         windowed = self.windowed_layers == "all" or layer % 2 == 0
         return self.sliding_window if windowed else None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_kv_heads(cls, values: Values) -> Values:
+        return values | {"n_kv_head": values.get("n_head")} if values.get("n_kv_head") is None else values
 
     @model_validator(mode="after")
     def _fits_together(self) -> ModelConfig:
@@ -218,7 +223,7 @@ class TrainConfig(_Section):
     micro_batch_size: Count | None = None
     """Sequences that go through the model at once; None: as many as fit. Changes memory, not the recipe."""
     init_from: str | None = None
-    """Weights to start from instead of random ones: a run, a folder in Hugging Face's GPT-2 format, or
+    """Weights to start from instead of random ones: a run, a folder in Hugging Face's format, or
     hf://owner/name[@revision]. Stored without the way to it."""
     init_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     """Digest of those weights in float32; where it is stated, no others are taken."""
@@ -312,13 +317,15 @@ def merge(*layers: Mapping[str, Any]) -> Values:
 
 
 def build_config(preset_name: str, *layers: Mapping[str, Any], vocab_size: int) -> RunConfig:
-    """The config of a run: defaults < preset < `layers`, each stronger than the one before.
+    """The config of a run: defaults < the preset's family < preset < `layers`, each stronger than the one before.
 
     `vocab_size` comes from the tokenizer, since the model needs a row for each of its ids. Raises ConfigError, which
     names every problem at once.
     """
-    derived = {"preset": PRESET_ALIASES.get(preset_name, preset_name), "model": {"vocab_size": vocab_size}}
-    return parse_config(merge(preset(preset_name), *layers, derived))
+    name = PRESET_ALIASES.get(preset_name, preset_name)
+    stated = merge(preset(name), *layers, {"preset": name, "model": {"vocab_size": vocab_size}})
+    model = stated["model"]
+    return parse_config(merge(family(default_family(name), model.get("n_head")), stated))
 
 
 def parse_config(values: Values) -> RunConfig:

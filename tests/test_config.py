@@ -42,7 +42,7 @@ def test_precedence() -> None:
     """Defaults < preset < file < flags."""
     assert config().train.log_every == 10, "a default"
     assert config().optim.lr == PRESETS["nano"]["optim"]["lr"]
-    assert config().train.batch_size == 16
+    assert config().train.batch_size == 8
     file = {"optim.lr": 0.5, "train.log_every": 3, "train.seed": 5}
     assert config(file).optim.lr == 0.5
     both = config(file, {"optim.lr": 0.25})

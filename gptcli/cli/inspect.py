@@ -27,6 +27,7 @@ def inspect(
         ),
     ] = None,
     preset: options.UntrainedPreset = None,
+    family: options.Family = None,
     vocab_size: Annotated[
         int | None,
         typer.Option(
@@ -52,15 +53,16 @@ def inspect(
     from gptcli.ui.reports import show_report
 
     output = Output(quiet, verbose, json, no_color)
-    _require_one_subject(things or [], preset, vocab_size, machine=machine)
+    _require_one_subject(things or [], preset, vocab_size, family, machine=machine)
     paths = [local_model(thing, quiet=quiet) for thing in things or []]
-    report = _report(paths, preset, vocab_size, batch_size, length, output, machine=machine)
+    report = _report(paths, preset, family, vocab_size, batch_size, length, output, machine=machine)
     show_report(report, output)
 
 
 def _report(
     paths: list[Path],
     preset: str | None,
+    family: str | None,
     vocab_size: int | None,
     batch_size: int | None,
     length: int | None,
@@ -75,7 +77,7 @@ def _report(
     if machine:
         return describe_machine()
     if preset is not None:
-        return inspection.inspect_preset(preset, vocab_size, batch_size, length)
+        return inspection.inspect_preset(preset, vocab_size, batch_size, length, family)
     if len(paths) == 2:
         return inspection.inspect_pair(*paths)
     path = paths[0] if paths else newest_run(options.RUNS_ROOT)
@@ -87,11 +89,15 @@ def _report(
     return inspection.inspect_path(path, batch_size, length)
 
 
-def _require_one_subject(things: list[str], preset: str | None, vocab_size: int | None, *, machine: bool) -> None:
+def _require_one_subject(
+    things: list[str], preset: str | None, vocab_size: int | None, family: str | None, *, machine: bool
+) -> None:
     """Raise UsageError for what cannot be asked together."""
     if len(things) > 2:
         raise UsageError(f"{len(things)} things were given.", "Give one, two runs, or a tokenizer and a text.")
     if bool(things) + (preset is not None) + machine > 1:
         raise UsageError("A THING, --preset and --machine cannot be used together.", "Ask for one at a time.")
+    if family is not None and preset is None:
+        raise UsageError("--family goes with --preset: what is trained has its architecture.", "Leave it out.")
     if vocab_size is not None and preset is None:
         raise UsageError("--vocab-size goes with --preset: what is trained has its vocabulary.", "Leave it out.")

@@ -14,6 +14,7 @@ from gptcli.cli.options import (
     Debug,
     Device,
     Dtype,
+    Family,
     Include,
     Json,
     NoColor,
@@ -52,9 +53,7 @@ def train(
         str | None,
         _option(None, "--preset", "P", "Model and recipe; `gptcli inspect` lists them (default: CPU tiny, GPU small)."),
     ] = None,
-    family: Annotated[
-        str | None, _option(None, "--family", "F", "Architecture: gpt2, or modern (rope, RMSNorm, SwiGLU …).")
-    ] = None,
+    family: Family = None,
     config_file: Annotated[
         Path | None, _option(None, "--config -c", "FILE.toml", "A config file, such as a run's gptcli.toml.")
     ] = None,
@@ -64,7 +63,10 @@ def train(
     init_from: Annotated[
         str | None,
         _option(
-            None, "--init-from", "THING", "Start from weights: a run, a GPT-2 folder, or hf://owner/name[@revision]."
+            None,
+            "--init-from",
+            "THING",
+            "Start from weights: a run, a Hugging Face folder, or hf://owner/name[@revision].",
         ),
     ] = None,
     resume: Annotated[

@@ -29,6 +29,7 @@ from gptcli.report.text import (
     describe_tokens,
 )
 from gptcli.text.dataset import is_dataset
+from gptcli.training.request import Request
 
 CHARACTERS = 65
 """Vocabulary of a preset where none is given: distinct characters of an English text (tiny Shakespeare has so many)."""
@@ -122,9 +123,12 @@ def inspect_pair(one: Path, other: Path) -> Report:
     )
 
 
-def inspect_preset(name: str, vocab_size: int | None, batch_size: int | None, length: int | None) -> ModelReport:
-    """A model that is not there yet; raises ConfigError for an unknown preset."""
-    config = build_config(name, vocab_size=vocab_size or preset_vocabulary(name))
+def inspect_preset(
+    name: str, vocab_size: int | None, batch_size: int | None, length: int | None, family: str | None = None
+) -> ModelReport:
+    """A model that is not there yet; raises ConfigError for an unknown preset or family, UsageError for GPT-2's."""
+    layer = Request(name, family=family).family_layer(name)
+    config = build_config(name, layer, vocab_size=vocab_size or preset_vocabulary(name))
     size = batch_size or config.train.batch_size
     return describe_model(
         config.preset, config.model, size, within_context(length, config.model.block_size), samples=batch_size or 1

@@ -35,15 +35,17 @@ class Request:
     def family_layer(self, preset_name: str) -> Values:
         """What `--family` stands for, between the config file and the other flags.
 
-        Raises ConfigError for a family that is not there, UsageError where the model's shape comes from weights.
+        Raises ConfigError for a family that is not there, UsageError where something else says what the model is.
         """
         if self.family is None:
             return {}
         if self.stated("train.init_from"):
             hint = "Leave it out: the shape comes from the weights that training starts from."
             raise UsageError("--family cannot be combined with --init-from.", hint)
-        n_head = flatten(merge(preset(preset_name), self.explicit))["model.n_head"]
-        return family(self.family, preset_name, n_head if isinstance(n_head, int) else 0)  # the config refuses others
+        if self.family != "gpt2" and preset_name.startswith("gpt2"):
+            hint = "Choose another preset, or state the sizes: --n-layer, --n-head, --n-embd, --block-size."
+            raise UsageError(f"The preset '{preset_name}' is GPT-2, and no model of the family '{self.family}'.", hint)
+        return family(self.family, merge(preset(preset_name), self.explicit)["model"].get("n_head"))
 
     def states(self, *keys: str) -> bool:
         """Whether one of the dotted `keys` was stated."""

@@ -28,7 +28,10 @@ from gptcli.text.tokenizer import load_tokenizer
 from gptcli.text.writing import is_path
 from gptcli.training.request import Request
 
-SHAPE = ("n_layer", "n_head", "n_embd")
+SIZES = ("n_layer", "n_head", "n_embd")
+"""What a preset states of a model."""
+ARCHITECTURE = tuple(key for key in ModelConfig.model_fields if key not in ("vocab_size", "block_size", "dropout"))
+"""What must stay as it is for weights to mean the same."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Start:
 
     def shape(self) -> Values:
         """The layer of the config that the model gives."""
-        return {"model": {key: getattr(self.model, key) for key in (*SHAPE, "block_size")}}
+        return {"model": {key: getattr(self.model, key) for key in (*ARCHITECTURE, "block_size")}}
 
     def rows(self, dataset: Dataset) -> int:
         """Rows of the vocabulary: those of the model, and more where the tokenizer has more ids."""
@@ -70,7 +73,7 @@ def find_start(request: Request, path: Path, *, quiet: bool = False) -> Start | 
     else:
         folder = local_model(str(thing), quiet=quiet)
         if not folder.exists():
-            hint = "Give a run, a folder in Hugging Face's GPT-2 format, or hf://owner/name with --init-from."
+            hint = "Give a run, a folder in Hugging Face's format, or hf://owner/name with --init-from."
             raise ModelFolderError(f"There is no '{thing}' to start from.", hint)
         verify_run_files(folder)
         start = Start(stored_name(str(thing)), folder, read_model_config(folder), is_new=True)
@@ -151,9 +154,9 @@ def _refuse_contradictions(request: Request, start: Start) -> None:
     stated = flatten(request.explicit)
     if request.preset and start.is_new:
         of_preset = preset(request.preset)["model"]
-        stated = {f"model.{key}": of_preset[key] for key in SHAPE} | stated
+        stated = {f"model.{key}": of_preset[key] for key in SIZES} | stated
     hint = "Leave it out: the shape comes from the weights that training starts from."
-    for key in SHAPE:
+    for key in ARCHITECTURE:
         wanted, there = stated.get(f"model.{key}"), getattr(start.model, key)
         if wanted not in (None, there):
             raise UsageError(f"model.{key} = {wanted} contradicts '{start.name}', where it is {there}.", hint)

@@ -110,8 +110,10 @@ class Trainer:
             yield from self.evaluate()
             yield from self.save_checkpoint()
         while not (reason := self.stop_reason()):
-            if not self.training_step():
-                continue
+            step = self.progress.step
+            self.training_step()
+            if self.progress.step == step:
+                continue  # a signal came first
             if self.progress.step == 1 or self.due(self.config.log_every):
                 yield self.step_metrics()
             elif time.perf_counter() - self._mark_time > HEARTBEAT_SECONDS:
@@ -140,10 +142,10 @@ class Trainer:
         """Which budget has run out. The clock is read once a step, so that all of a step agrees on being the last."""
         return budget_end(self.config, self.progress, self.seconds_at_step)
 
-    def training_step(self) -> bool:
+    def training_step(self) -> None:
         """One update of the weights. Does not wait for the device.
 
-        False, with nothing changed, if a signal came between two of its micro-batches.
+        If a signal comes between two of its micro-batches, nothing changes, and the step does not count.
         """
         ids = self.next_batch()  # (B, T + 1)
         before = random_states(self.device)
@@ -162,7 +164,7 @@ class Trainer:
         except UpdateStopped:
             self.model.zero_grad()
             restore_random_states(before, self.device)
-            return False
+            return
         except torch.OutOfMemoryError as error:
             traceback.clear_frames(error.__traceback__)  # they hold what the pass had kept so far
             raise self._no_room(ids) from error
@@ -174,7 +176,6 @@ class Trainer:
         self.progress.step += 1
         self.progress.tokens += ids[:, 1:].numel()
         self.seconds_at_step = self.seconds
-        return True
 
     def next_batch(self) -> Tensor:
         """Token ids of the next update on the device, (B, T + 1)."""

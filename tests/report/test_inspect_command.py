@@ -148,7 +148,7 @@ def test_a_damaged_checkpoint_is_told(workplace: Path, tmp_path: Path) -> None:
 def test_differences_of_two_runs(workplace: Path) -> None:
     found = inspected(workplace, "runs/book", "runs/other")
     keys = {difference["key"]: (difference["one"], difference["other"]) for difference in found["config"]}
-    assert keys == {"optim.lr": (0.006, 0.001), "train.max_steps": (2, 1)}
+    assert keys == {"optim.lr": (0.01, 0.001), "train.max_steps": (2, 1)}
     assert "best_val_loss" in {difference["key"] for difference in found["results"]}
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from gptcli.errors import UsageError
 from gptcli.model import gpt
 from gptcli.model.gpt import GPT
 from gptcli.report.inspection import inspect_preset, list_presets
@@ -23,11 +24,11 @@ BATCH_SIZE, LENGTH = 2, 7
 @pytest.mark.parametrize(
     ("name", "total"),
     [
-        ("nano", 94_176),
-        ("tiny", 818_048),
-        ("mini", 2_731_200),
-        ("small", 10_770_816),
-        ("medium", 25_515_520),
+        ("nano", 86_496),
+        ("tiny", 747_008),
+        ("mini", 2_448_384),
+        ("small", 9_762_816),
+        ("medium", 23_242_752),
         ("gpt2", 124_439_808),
         ("gpt2-small", 124_439_808),
         ("gpt2-medium", 354_823_168),
@@ -42,9 +43,22 @@ def test_parameters_of_presets(name: str, total: int) -> None:
     assert sum(part.share for part in report.parameters.parts) == pytest.approx(1)
 
 
+@pytest.mark.parametrize(
+    ("name", "total"),
+    [("nano", 94_176), ("tiny", 818_048), ("mini", 2_731_200), ("small", 10_770_816), ("medium", 25_515_520)],
+)
+def test_parameters_of_presets_as_gpt2(name: str, total: int) -> None:
+    assert inspect_preset(name, None, None, None, "gpt2").parameters.total == total
+
+
+def test_the_presets_of_gpt2_are_gpt2() -> None:
+    with pytest.raises(UsageError, match="is GPT-2"):
+        inspect_preset("gpt2-small", None, None, None, "modern")
+
+
 def test_presets_are_listed_with_the_same_counts() -> None:
     listed = {preset.name: preset.parameters for preset in list_presets().presets}
-    assert listed["tiny"] == 818_048
+    assert listed["tiny"] == 747_008
     assert listed["gpt2"] == 124_439_808
 
 

@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 FLAGS: dict[str, Any] = {
     "model.n_layer": 1, "model.n_head": 2, "model.n_embd": 16, "model.block_size": 16, "model.dropout": 0.1,
-    "optim.lr": 0.01, "optim.warmup_steps": 2,
+    "optim.optimizer": "adamw", "optim.lr": 0.01, "optim.warmup_steps": 2,
     "train.batch_size": 4, "train.micro_batch_size": 4, "train.max_steps": 20, "train.dtype": "float32",
     "train.eval_every": 10, "train.save_every": 10, "train.log_every": 1, "train.device": "cpu",
 }  # fmt: skip
@@ -41,7 +41,7 @@ def small_dataset(folder: Path, text: str, val_fraction: float | None = None) ->
 
 def request(flags: Mapping[str, Any] | None = None, **options: Any) -> Request:
     """A request with FLAGS; `flags` adds to them, None takes one away."""
-    return Request(**{"preset": "nano", "flags": nest(FLAGS | dict(flags or {})), **options})
+    return Request(**{"preset": "nano", "family": "gpt2", "flags": nest(FLAGS | dict(flags or {})), **options})
 
 
 def plan(dataset: Dataset, path: Path, flags: Mapping[str, Any] | None = None, **options: Any) -> Plan:

@@ -107,7 +107,7 @@ def test_control_without_the_guard(
         check_guard(dataset, tmp_path / "run", monkeypatch, POISONS[name])
 
 
-@pytest.mark.parametrize(("lr", "hint"), [(1e30, "such as 0.006 as the preset has it"), (0.004, "such as 0.002,")])
+@pytest.mark.parametrize(("lr", "hint"), [(1e30, "such as 0.01 as the preset has it"), (0.004, "such as 0.002,")])
 def test_the_rate_that_is_hinted_at_is_of_use(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lr: float, hint: str
 ) -> None:
