@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from types import TracebackType
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -44,9 +45,9 @@ class PreparingDisplay:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._progress.stop()
-        ends = [*(began for _, began, _ in self._stages[1:]), time.perf_counter()]
-        for (stage, began, total), end in zip(self._stages, ends, strict=True):
-            self._output.detail(f"{stage.capitalize()}: {end - began:,.2f} s for {size(total)}.")
+        end = ("", time.perf_counter(), 0)
+        for (stage, began, total), (_, ended, _) in pairwise([*self._stages, end]):
+            self._output.detail(f"{stage.capitalize()}: {ended - began:,.2f} s for {size(total)}.")
 
     def update(self, stage: str, done_bytes: int, total_bytes: int) -> None:
         """Show how far a stage has come."""

@@ -88,3 +88,4 @@ def test_verbose_tells_with_what_and_at_what_cost(cli: CommandLine) -> None:
     for part in ("Hashing: ", "Encoding: ", "Text: a.txt, 460 bytes.", "s of processor time; peak memory "):
         assert part in told
     assert "peak memory" not in cli("tokenize", "a.txt", "-o", "data").stderr
+    assert cli("train", "data", "--dry-run").code == 0  # a dataset has no stages to tell about
