@@ -46,6 +46,8 @@ PROMPT, NEW, LONG_PROMPT, MANY = 32, 128, 512, 32
 SHAPES = {"tiny": (4, 4, 128, 256), "small": (6, 6, 384, 256), "gpt2": (12, 12, 768, 1024)}
 """Layers, heads, width, context. `gpt2` has the 50,257 rows of GPT-2, the others those of 65 characters."""
 WRITING: dict[str, Any] = {"max_new_tokens": NEW, "temperature": 0.8, "top_k": 50}
+PAUSE = 0.5
+"""Seconds in which the threads of the last competitor, all in one process, stop waiting for more of its work."""
 Rate = Callable[[], float]
 
 
@@ -54,6 +56,7 @@ def medians(competitors: Mapping[str, Rate], rounds: int = 5, warm_up: int = 1) 
     rates: dict[str, list[float]] = {name: [] for name in competitors}
     for turn in range(warm_up + rounds):
         for name, competitor in competitors.items():
+            time.sleep(PAUSE)
             rate = competitor()
             if turn >= warm_up:
                 rates[name].append(rate)
