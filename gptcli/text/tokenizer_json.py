@@ -93,7 +93,7 @@ def checked(document: object, name: str) -> Document:
     if not isinstance(document, dict) or not isinstance(document.get("model"), dict):
         raise TokenizerError(f"{name} is not a tokenizer file.", _HINT)
     model = document["model"]
-    if model.get("type", "BPE") != "BPE" or "ByteLevel" not in {step.get("type") for step in pre_tokenizers(document)}:
+    if model.get("type", "BPE") != "BPE" or "ByteLevel" not in [step.get("type") for step in pre_tokenizers(document)]:
         raise TokenizerError(f"{name} is not a byte-level BPE tokenizer.", _HINT)
     problem = _vocabulary_problem(model) or _merges_problem(model) or _added_tokens_problem(document)
     if problem:

@@ -45,8 +45,16 @@ FAMILIES: dict[str, dict[str, Any]] = {
 """What transformers knows by another name than GPT-2."""
 STRANGE: dict[str, dict[str, Any]] = {
     "strange": {
-        "position": "sinusoidal", "norm_placement": "post", "mlp": "relu2", "logit_softcap": 5.0, "tied": False,
-        "bias": False, "n_kv_head": 1, "sliding_window": 4, "n_expert": 2, "n_expert_active": 1,
+        "position": "sinusoidal",
+        "norm_placement": "post",
+        "mlp": "relu2",
+        "logit_softcap": 5.0,
+        "tied": False,
+        "bias": False,
+        "n_kv_head": 1,
+        "sliding_window": 4,
+        "n_expert": 2,
+        "n_expert_active": 1,
     }
 }
 """What nobody else knows."""

@@ -185,7 +185,9 @@ def test_added_tokens_that_contradict_the_vocabulary(tmp_path: Path, document: d
         load(tmp_path, document)
 
 
-@pytest.mark.parametrize("step", [None, {"type": "Whitespace"}, {"type": "Metaspace", "replacement": "▁"}])
+@pytest.mark.parametrize(
+    "step", [None, {"type": "Whitespace"}, {"type": "Metaspace", "replacement": "▁"}, {"type": {}}]
+)
 def test_not_byte_level(tmp_path: Path, document: dict[str, Any], step: object) -> None:
     document["pre_tokenizer"] = step
     with pytest.raises(TokenizerError, match="not a byte-level BPE"):
