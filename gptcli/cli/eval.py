@@ -12,9 +12,7 @@ EVAL_EXAMPLES = "gptcli eval runs/book other.txt   ·   gptcli eval runs/book te
 
 
 def eval_(
-    run: Annotated[
-        str, typer.Argument(metavar="RUN", help="A run, a GPT-2 folder of Hugging Face's, or hf://owner/name.")
-    ],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run, a Hugging Face folder, or hf://owner/name.")],
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Text files, folders, or - (standard input).")],
     stride: Annotated[
         int | None,
@@ -25,11 +23,13 @@ def eval_(
             help="Tokens from window to window; less gives more context (default: half of it).",
         ),
     ] = None,
+    context: options.Context = None,
     include: options.Include = None,
     unknown: options.Unknown = options.UnknownCharacters.error,
     checkpoint: options.Checkpoint = "best",
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
+    quantize: options.Quantize = options.Quantization.none,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
     debug: options.Debug = False,
@@ -47,9 +47,10 @@ def eval_(
 
     output = Output(quiet, verbose, json, no_color)
     data = parse_section(DataConfig, nest({"include": include}))
-    folder = load_for_sampling(
-        local_model(run, quiet=quiet), checkpoint, device, options.number_format(dtype) or "float32"
-    )
+    int8 = quantize is options.Quantization.int8
+    number_format = options.number_format(dtype) or "float32"
+    path = local_model(run, quiet=quiet)
+    folder = load_for_sampling(path, checkpoint, device, number_format, context=context, int8=int8)
     skip_unknown = unknown is options.UnknownCharacters.skip
     with PreparingDisplay(output) as display:
         scores = score_texts(folder, texts, data.include, stride, skip_unknown=skip_unknown, on_progress=display.update)

@@ -12,6 +12,8 @@ from gptcli.cli import options
 from gptcli.errors import TokenizerError, UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gptcli.checkpoints.model_folder import ModelFolder
     from gptcli.config import SamplingConfig
     from gptcli.ui.console import Output
@@ -32,7 +34,7 @@ def sample(
         str | None,
         typer.Argument(
             metavar="[RUN]",
-            help="A run, a GPT-2 folder of Hugging Face's, or hf://owner/name (default: the newest run).",
+            help="A run, a Hugging Face folder, or hf://owner/name (default: the newest run).",
         ),
     ] = None,
     prompt: Annotated[str | None, typer.Option("-p", "--prompt", metavar="TEXT", help="The text to continue.")] = None,
@@ -81,10 +83,12 @@ def sample(
     interactive: Annotated[
         bool, typer.Option("-i", "--interactive", help="Continue lines that you type, until Ctrl-D.")
     ] = False,
+    context: options.Context = None,
     unknown: options.Unknown = options.UnknownCharacters.error,
     checkpoint: options.Checkpoint = "best",
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
+    quantize: options.Quantize = options.Quantization.none,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
     debug: options.Debug = False,
@@ -92,9 +96,11 @@ def sample(
     no_color: options.NoColor = False,
 ) -> None:
     """Write text with a trained model."""
+    from gptcli.cli.threads import spin_where_idle
     from gptcli.config import SamplingConfig, parse_flags
     from gptcli.ui.console import Output
 
+    spin_where_idle()
     settings = {
         "max_new_tokens": max_new_tokens,
         "num_samples": num_samples,
@@ -109,7 +115,8 @@ def sample(
     config = parse_flags(SamplingConfig, {name: value for name, value in settings.items() if value is not None})
     output = Output(quiet, verbose, json, no_color)
     texts = _texts(prompt, prompt_file, interactive)
-    folder = _load(run, checkpoint, device, dtype, config.num_samples, output)
+    path = _model_path(run, output)
+    folder = _load(path, checkpoint, device, dtype, quantize, context, config.num_samples, output)
     if interactive:
         _converse(folder, texts, config, unknown, output, raw=raw)
     else:
@@ -158,24 +165,44 @@ def _given(prompt: str | None, prompt_file: str | None, interactive: bool) -> It
     )
 
 
-def _load(run: str | None, checkpoint: str, device: str, dtype: str, num_samples: int, output: Output) -> ModelFolder:
+def _model_path(run: str | None, output: Output) -> Path:
+    """The model that was named, or the newest run."""
+    from gptcli.generation.load import find_run
+    from gptcli.interop.hub import local_model
+
+    if run is not None:
+        return local_model(run, quiet=output.quiet)
+    path = find_run(options.RUNS_ROOT)
+    output.note(f"Sampling from {path}, the newest run.")
+    return path
+
+
+def _load(
+    path: Path,
+    checkpoint: str,
+    device: str,
+    dtype: str,
+    quantize: options.Quantization,
+    context: int | None,
+    num_samples: int,
+    output: Output,
+) -> ModelFolder:
     """The model, where and how it runs, with memory for so many samples."""
     import torch
 
-    from gptcli.generation.load import decoding_threads, find_run, load_for_sampling
+    from gptcli.generation.load import decoding_threads, load_for_sampling
     from gptcli.generation.window import require_memory
-    from gptcli.interop.hub import local_model
     from gptcli.training.machine import free_memory
 
-    path = find_run(options.RUNS_ROOT) if run is None else local_model(run, quiet=output.quiet)
-    if run is None:
-        output.note(f"Sampling from {path}, the newest run.")
-    folder = load_for_sampling(path, checkpoint, device, options.number_format(dtype))
+    int8 = quantize is options.Quantization.int8
+    folder = load_for_sampling(path, checkpoint, device, options.number_format(dtype), context=context, int8=int8)
     require_memory(folder.model, num_samples, free_memory(folder.model.wte.weight.device))
     torch.set_num_threads(decoding_threads(folder.model))
     step = "" if folder.step is None else f", step {folder.step:,}"
     weight = folder.model.wte.weight
-    output.detail(f"{folder.path}{step}: {weight.dtype} on {weight.device}, {torch.get_num_threads()} CPU threads.")
+    rounded = ", 8-bit weights" if int8 else ""
+    threads = torch.get_num_threads()
+    output.detail(f"{folder.path}{step}: {weight.dtype}{rounded} on {weight.device}, {threads} CPU threads.")
     return folder
 
 

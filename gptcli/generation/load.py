@@ -7,12 +7,14 @@ from pathlib import Path
 
 import torch
 
-from gptcli.checkpoints.model_folder import ModelFolder, open_model
+from gptcli.checkpoints.model_folder import ModelFolder, open_model, read_model_config
 from gptcli.checkpoints.run_folder import newest_run
 from gptcli.config import DtypeName
-from gptcli.errors import ModelFolderError
+from gptcli.errors import ModelFolderError, UsageError
 from gptcli.model.gpt import GPT
+from gptcli.model.int8 import Int8GPT
 from gptcli.model.precision import choose_device, choose_dtype
+from gptcli.model.resize import has_context, with_context
 
 ONE_THREAD_BELOW = 3_000_000
 """Parameters below which one CPU thread decodes faster than several: each wait of threads for each other costs more
@@ -27,16 +29,60 @@ def find_run(root: Path) -> Path:
     return run
 
 
-def load_for_sampling(folder: Path, checkpoint: str, device_name: str, dtype_name: DtypeName | None) -> ModelFolder:
-    """Open a model on the device, its weights in the number format that it decodes in: float32 on a CPU unless asked.
+def load_for_sampling(
+    folder: Path,
+    checkpoint: str,
+    device_name: str,
+    dtype_name: DtypeName | None,
+    *,
+    context: int | None = None,
+    int8: bool = False,
+) -> ModelFolder:
+    """Open a model, in its own context or another one, and put it where and how it is to write, as `place` says.
 
-    Raises ModelFolderError, TokenizerError or DeviceError.
+    Raises ModelFolderError, TokenizerError, DeviceError, or UsageError for a context that the model cannot have.
     """
     device = choose_device(device_name)
+    if context is not None:
+        _require_context(folder, context)
     opened = open_model(folder, checkpoint)
+    if context is not None:
+        with_context(opened.model, context)
+    return replace(opened, model=place(opened.model, device, dtype_name, int8=int8))
+
+
+def _require_context(folder: Path, context: int) -> None:
+    config = read_model_config(folder)
+    if not has_context(config, context):
+        message = f"'{folder}' learned {config.block_size:,} positions, and has none for a context of {context:,}."
+        hint = "Only models with rope or sinusoidal positions go on: train one with --set model.position=rope."
+        raise UsageError(message, hint)
+
+
+def place(model: GPT, device: torch.device, dtype_name: DtypeName | None, *, int8: bool = False) -> GPT:
+    """A model on the device, its weights in the number format that it decodes in: float32 on a CPU unless asked.
+
+    With `int8` the weights of its products become 8-bit ones. The model that was given is not to be used any more.
+    Raises DeviceError for what the device cannot do.
+    """
     wanted: DtypeName | None = dtype_name or (None if device.type == "cuda" else "float32")
-    dtype = choose_dtype(wanted, device, opened.model.config.n_embd).dtype
-    return replace(opened, model=opened.model.to(device=device, dtype=dtype))
+    dtype = choose_dtype(wanted, device, model.config.n_embd).dtype
+    placed = model.to(device=device, dtype=dtype)
+    return quicken(Int8GPT(placed) if int8 else placed)
+
+
+def quicken(model: GPT) -> GPT:
+    """Put the parts of every block where Python finds them at once, for a model that only writes; returns it.
+
+    torch keeps parts in dictionaries of its own, which are looked into when nothing else has the name, and looks for
+    hooks around every call. For a small model that was a sixth of the time of a token (docs/log.md).
+    """
+    for block in model.h:
+        for module in block.modules():
+            vars(module).update(module._parameters)
+            for name, part in module._modules.items():
+                vars(module)[name] = part if part is None or part._modules else part.forward
+    return model
 
 
 def decoding_threads(model: GPT) -> int:

@@ -31,12 +31,17 @@ def resized(state: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tenso
     return dict(state) | changed
 
 
+def has_context(config: ModelConfig, block_size: int) -> bool:
+    """Whether a model can have another context: learned positions end where training ended, others go on."""
+    return config.position != "learned" or block_size <= config.block_size
+
+
 def with_context(model: GPT, block_size: int) -> GPT:
-    """The model with another context, which it was not trained for; its positions must not be learned ones.
+    """The model with another context, which it was not trained for; see `has_context`.
 
     The weights are the same; only the tables of positions are made again.
     """
-    assert model.config.position != "learned", "there are no positions to add"
+    assert has_context(model.config, block_size), "there are no positions to add"
     model.config = model.config.model_copy(update={"block_size": block_size})
     model.fill_positions()
     return model

@@ -17,10 +17,9 @@ import torch
 from gptcli.checkpoints.model_folder import ModelFolder, read_model_config
 from gptcli.checkpoints.run_folder import is_run, read_run
 from gptcli.config import DtypeName, RunConfig, build_config, nearest_preset, nest
-from gptcli.generation.load import load_for_sampling
+from gptcli.generation.load import load_for_sampling, place
 from gptcli.interop.hub import model_name
 from gptcli.model.gpt import GPT
-from gptcli.model.precision import choose_dtype
 from gptcli.presets import Values
 from gptcli.report.inspection import preset_vocabulary, within_context
 from gptcli.text.bytelevel import ByteLevelTokenizer
@@ -45,6 +44,8 @@ class Wish:
     length: int | None = None
     """Tokens of a sequence."""
     seed: int = 1337
+    int8: bool = False
+    """Whether the model that writes has 8-bit weights."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def folder_subject(path: Path, wish: Wish) -> Subject:
         recipe = {"optim": stored.optim.model_dump(), "train": {"batch_size": stored.train.batch_size}}
     recipe["model"] = model.model_dump()
     config, dataset = _training(preset_name, recipe, model.vocab_size, wish)
-    writer = partial(load_for_sampling, path, "best", str(wish.device), wish.dtype)
+    writer = partial(load_for_sampling, path, "best", str(wish.device), wish.dtype, int8=wish.int8)
     return Subject(model_name(path), config, dataset, writer, wish.batch_size or 1)
 
 
@@ -128,9 +129,7 @@ def _training(preset_name: str, recipe: Values, vocab_size: int, wish: Wish) -> 
 
 
 def _random_model(config: RunConfig, dataset: Dataset, wish: Wish) -> ModelFolder:
-    """A model without training, placed as `load_for_sampling` places one."""
-    wanted = wish.dtype or (None if wish.device.type == "cuda" else "float32")
-    dtype = choose_dtype(wanted, wish.device, config.model.n_embd).dtype
+    """A model without training, placed as `sample` places one."""
     torch.manual_seed(wish.seed)
-    model = GPT(config.model).requires_grad_(False).eval().to(device=wish.device, dtype=dtype)
+    model = place(GPT(config.model).requires_grad_(False).eval(), wish.device, wish.dtype, int8=wish.int8)
     return ModelFolder(Path(config.preset), model, dataset.tokenizer, 0, None, None, None)

@@ -25,11 +25,15 @@ ALPHABET = "abcdefgé \n"
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Hugging Face folder with a random model over ALPHABET and a context of 16. Do not change it."""
-    path = tmp_path_factory.mktemp("model")
+    return model_folder(tmp_path_factory.mktemp("model"))
+
+
+def model_folder(path: Path, **knobs: object) -> Path:
+    """The same at `path`, with other knobs of the model."""
+    path.mkdir(exist_ok=True)
     tokenizer = char_tokenizer(ALPHABET)
-    model = random_model(
-        ModelConfig(vocab_size=tokenizer.vocab_size, n_layer=2, n_head=2, n_embd=16, block_size=16)
-    ).float()
+    shape = {"vocab_size": tokenizer.vocab_size, "n_layer": 2, "n_head": 2, "n_embd": 16, "block_size": 16}
+    model = random_model(ModelConfig.model_validate(shape | knobs)).float()
     start = tokenizer.encode("\n")[0]
     (path / names.CONFIG).write_bytes(to_json(config_to_hf(model.config, bos_token_id=start, eos_token_id=None)))
     (path / names.TOKENIZER).write_text(tokenizer.to_json(), encoding="utf-8")

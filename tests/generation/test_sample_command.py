@@ -217,3 +217,24 @@ def test_ctrl_c(cli: CommandLine, folder: Path) -> None:
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in errors
+
+
+def test_weights_of_8_bits_write_the_same_again(sample: Sample) -> None:
+    arguments = ("-p", "abc", "-n", "40", "--seed", "3", "--json")
+    plain = sample(*arguments).objects
+    first, again = (sample(*arguments, "--quantize", "int8", "--num-samples", "2").objects for _ in range(2))
+    assert [one["text"] for one in first] == [one["text"] for one in again]
+    alone = sample("-p", "abc", "-n", "40", "--seed", "4", "--json", "--quantize", "int8").objects
+    assert alone[0]["text"] == first[1]["text"]
+    assert plain[0]["text"] != first[1]["text"]
+
+
+def test_weights_of_8_bits_are_told(sample: Sample) -> None:
+    assert "8-bit weights" in sample("-p", "abc", "-n", "1", "--quantize", "int8", "-v").err
+    assert "8-bit weights" not in sample("-p", "abc", "-n", "1", "-v").err
+
+
+def test_weights_of_8_bits_in_another_format_are_refused(sample: Sample) -> None:
+    answer = sample("-p", "abc", "--quantize", "int8", "--dtype", "bfloat16")
+    assert (answer.code, answer.out) == (1, "")
+    assert "Use --quantize or --dtype, not both." in " ".join(answer.err.split())
