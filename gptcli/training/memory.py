@@ -180,33 +180,47 @@ def cache_bytes_per_token(config: ModelConfig, dtype: torch.dtype) -> int:
 def _activations(config: ModelConfig, sequences: int, item: int, device_type: str, recompute: bool) -> int:
     """Bytes that the forward pass up to the final norm keeps for the backward pass; `item` is the products' size."""
     row = sequences * config.block_size * config.n_embd
-    scores = sequences * config.n_head * config.block_size**2  # (B, H, T, T)
-    mask = 1 if device_type == "cuda" else item  # bytes per dropout decision; elsewhere kept in the output's format
     dropout = config.dropout > 0
-    # Two inputs of norms in float32; their outputs and attention's, for the weight gradients; two dropout masks.
-    block = row * (2 * FLOAT32 + 3 * item + 2 * mask * dropout) + _mlp(config, sequences, item)
-    if config.norm == "rmsnorm":
-        block += 2 * row * FLOAT32  # the normed inputs before they meet the weights
-    heads = row + 2 * row * config.kv_heads // config.n_head  # queries, keys and values
-    if device_type == "mps" or (device_type == "cpu" and dropout):
-        # No fused kernel: queries, keys, values, the probabilities, with dropout also its mask and product; in float32.
-        block += heads * FLOAT32 + (3 if dropout else 1) * scores * FLOAT32
-    else:
-        block += heads * item
-    if config.qk_norm:
-        block += 2 * heads * item
-    edges = row * (FLOAT32 + item + FLOAT32 * dropout)  # final norm's input and output, dropout mask of the embeddings
+    # Two inputs of norms in float32; their outputs and attention's, for the weight gradients.
+    block = row * (2 * FLOAT32 + 3 * item)
+    block += _attention(config, sequences, item, device_type) + _mlp(config, sequences, item)
+    # The normed inputs of an RMSNorm before they meet the weights.
+    normed = row * FLOAT32 if config.norm == "rmsnorm" else 0
+    block += 2 * normed
+    if dropout:
+        mask = 1 if device_type == "cuda" else item  # bytes per decision; elsewhere kept in the output's format
+        block += row * mask * (1 + (config.n_expert_active if config.n_expert else 1))
+    # The output of the final norm, with pre-norm its input too; the dropout mask of the embeddings.
+    edges = row * (item + FLOAT32 * dropout) + (row * FLOAT32 + normed if config.norm_placement == "pre" else 0)
     inside = sequences * config.block_size * _inside(config) * item  # the gradient of the MLP's inside
     return (config.n_layer * row * FLOAT32 + block if recompute else config.n_layer * block) + edges + inside
 
 
+def _attention(config: ModelConfig, sequences: int, item: int, device_type: str) -> int:
+    """Bytes that a block's attention keeps between its two projections."""
+    row = sequences * config.block_size * config.n_embd
+    shared = row * config.kv_heads // config.n_head  # the keys, and the values
+    projected, qk = row + 2 * shared, row + shared
+    # Each head's queries and keys before they meet the weights of their norm, in half precision their copies too.
+    normed = qk * FLOAT32 * (1 if item == FLOAT32 else 2) if config.qk_norm else 0
+    if device_type == "mps" or (device_type == "cpu" and config.dropout):
+        # No fused kernel: queries, keys and values of every head, the probabilities, with dropout also its mask and
+        # product; in float32.
+        scores = sequences * config.n_head * config.block_size**2  # (B, H, T, T)
+        kept = 3 * row * FLOAT32 + (3 if config.dropout else 1) * scores * FLOAT32
+        return kept + normed + (projected * item if config.qk_norm and item == FLOAT32 else 0)
+    turned = qk * item if config.qk_norm or config.position == "rope" else 0  # others than those projected
+    mask = config.block_size**2 * item if config.sliding_window else 0
+    return projected * item + turned + normed + mask
+
+
 def _mlp(config: ModelConfig, sequences: int, item: int) -> int:
-    """Bytes that a block's MLP keeps, experts with their copies of the tokens that chose them."""
+    """Bytes that a block's MLP keeps."""
     # Before and after the nonlinearity; SwiGLU: gate and value, the gate's SiLU, their product.
-    numbers = (4 if config.mlp == "swiglu" else 2) * config.mlp_inner
-    if config.n_expert:
-        numbers = config.n_expert_active * (numbers + 3 * config.n_embd)
-    return sequences * config.block_size * numbers * item
+    kept = (4 if config.mlp == "swiglu" else 2) * config.mlp_inner * item
+    if config.n_expert:  # each expert's copies of the tokens that chose it, its results, and those weighted
+        kept = config.n_expert_active * (kept + config.n_embd * (2 * item + FLOAT32))
+    return sequences * config.block_size * kept
 
 
 def _inside(config: ModelConfig) -> int:
@@ -218,12 +232,13 @@ def _loss(config: ModelConfig, tokens: int, item: int, device_type: str) -> int:
     """Bytes of the loss at its peak: logits and their gradient, whole or for a chunk (see `next_token_loss`)."""
     logits, limit = tokens * config.vocab_size, CHUNK_LOGITS[device_type]
     half = item if item < FLOAT32 else 0  # logits as the product gives them, before they are widened
+    each = (3 if config.logit_softcap else 2) * FLOAT32 + half  # the slope of the cap too
     if logits <= limit:
-        return logits * (2 * FLOAT32 + half)
+        return logits * each
     kept = (
         tokens * config.n_embd * item + config.vocab_size * config.n_embd * FLOAT32
     )  # gradients of hidden states, weights
-    return limit * (2 * FLOAT32 + half) + kept
+    return limit * each + kept
 
 
 def _casts(config: ModelConfig, item: int) -> int:

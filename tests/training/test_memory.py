@@ -18,6 +18,7 @@ from gptcli.training import machine, memory
 from gptcli.training.machine import free_memory, total_memory
 from gptcli.training.memory import largest_micro_batch, sampling_memory, training_memory
 from tests.conftest import ROOT
+from tests.model.variants import VARIANTS, variant
 
 CPU = torch.device("cpu")
 CLOSE = 0.25
@@ -66,14 +67,39 @@ def test_training_is_within_a_quarter_of_the_measured_peak(name: str, micro_batc
     assert abs(measured["estimate"] / measured["peak"] - 1) <= CLOSE, measured
 
 
+def check_activations(name: str, dtype: torch.dtype, dropout: float) -> None:
+    shape = {"vocab_size": 65, "n_layer": 3, "n_head": 4, "n_embd": 128, "block_size": 64, "dropout": dropout}
+    config = variant(name, **shape)
+    estimate = training_memory(config, 4, dtype, "cpu", 0)
+    halves = 2 if config.mlp == "swiglu" else 1
+    inside_mlp = 4 * 64 * config.mlp_inner * halves * dtype.itemsize  # the last term, made only in the backward pass
+    expected = estimate.activations - inside_mlp + estimate.casts
+    assert bytes_kept_for_backward(config, 4, dtype) == pytest.approx(expected, rel=0.03)
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_activations_are_what_autograd_keeps(dropout: float, dtype: torch.dtype) -> None:
-    config = SMALL.model_copy(update={"dropout": dropout})
-    estimate = training_memory(config, 4, dtype, "cpu", 0)
-    inside_mlp = 4 * 4 * 64 * 128 * dtype.itemsize  # the estimate's last term, made only in the backward pass
-    expected = estimate.activations - inside_mlp + estimate.casts
-    assert bytes_kept_for_backward(config, 4, dtype) == pytest.approx(expected, rel=0.02)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_activations_are_what_autograd_keeps(name: str, dtype: torch.dtype, dropout: float) -> None:
+    check_activations(name, dtype, dropout)
+
+
+def test_control_normed_inputs_that_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = memory._attention
+    without = {"qk_norm": False}
+    monkeypatch.setattr(memory, "_attention", lambda c, *rest: plain(c.model_copy(update=without), *rest))
+    with pytest.raises(AssertionError):
+        check_activations("qwen3", torch.float32, 0.0)
+
+
+def test_recomputing_needs_less() -> None:
+    """Of all blocks but one only the input is kept."""
+    config = variant("qwen3", n_layer=8)
+    kept, recomputed = (training_memory(config, 4, torch.float32, "cpu", 0, recompute=r) for r in (False, True))
+    one_less = variant("qwen3", n_layer=7)
+    block = kept.activations - training_memory(one_less, 4, torch.float32, "cpu", 0).activations
+    inputs = 8 * 4 * config.block_size * config.n_embd * 4
+    assert kept.activations - recomputed.activations == 7 * block - inputs
 
 
 def bytes_kept_for_backward(config: ModelConfig, batch_size: int, dtype: torch.dtype) -> int:
