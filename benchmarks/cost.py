@@ -26,6 +26,7 @@ import torch
 from benchmarks.measure import CPU, RESULTS, in_own_process, matrix_rate, peak_memory, read_bandwidth, save
 from benchmarks.training import flops_per_token, gptcli_trainer
 from gptcli.config import ModelConfig, SamplingConfig
+from gptcli.generation.load import place
 from gptcli.generation.stream import Finished, generate
 from gptcli.model.gpt import GPT
 from gptcli.report.limits import seconds_per_call
@@ -74,7 +75,8 @@ def measure_training() -> dict[str, Any]:
 
 def measure_writing() -> dict[str, Any]:
     torch.manual_seed(0)
-    model, tokenizer = GPT(GPT2).requires_grad_(False).eval(), stand_in_tokenizer(GPT2.vocab_size)
+    model = place(GPT(GPT2).requires_grad_(False).eval(), CPU, "float32")
+    tokenizer = stand_in_tokenizer(GPT2.vocab_size)
 
     def steps_per_second(prompt: int, samples: int) -> float:
         ids = torch.randint(0, GPT2.vocab_size, (prompt,)).tolist()

@@ -23,9 +23,10 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.measure import alternate, matrix_rate, read_bandwidth, save
 from benchmarks.training import flops_per_token, gptcli_trainer, transformers_model, transformers_update
 from gptcli.config import ModelConfig, SamplingConfig
+from gptcli.generation.load import place
 from gptcli.generation.stream import Finished, generate
 from gptcli.model.gpt import GPT
-from gptcli.model.precision import choose_device, prepare_device
+from gptcli.model.precision import choose_device, dtype_name, prepare_device
 from gptcli.report.limits import wait_for
 from gptcli.report.speed import bytes_per_step
 from gptcli.report.subject import stand_in_tokenizer
@@ -138,7 +139,7 @@ def busy_seconds(events: Iterable[FunctionEvent], device: torch.device) -> float
 def sample_gpt2(size: Size, device: torch.device, bandwidth: float) -> dict[str, Any]:
     """One text at a time, whole calls with their prefill, against `generate`; then many at once."""
     torch.manual_seed(0)
-    model = GPT(size.gpt2).requires_grad_(False).eval().to(device=device, dtype=DTYPE)
+    model = place(GPT(size.gpt2).requires_grad_(False).eval(), device, dtype_name(DTYPE))
     tokenizer, prompt = stand_in_tokenizer(size.gpt2.vocab_size), list(range(PROMPT))
 
     def write(samples: int) -> Finished:

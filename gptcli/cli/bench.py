@@ -35,6 +35,7 @@ def bench(
     ] = False,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
+    quantize: options.Quantize = options.Quantization.none,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
     debug: options.Debug = False,
@@ -46,18 +47,21 @@ def bench(
     An update is of as many of the recipe's sequences as go through the model at once, and texts are written one at a
     time, unless --batch-size says how many. Shares are of what this machine is measured to reach at most.
     """
+    from gptcli.cli.threads import spin_where_idle
     from gptcli.model.precision import choose_device
     from gptcli.report.speed import measure_speed
     from gptcli.report.subject import Wish
     from gptcli.ui.console import Output
     from gptcli.ui.speed import show_speed
 
+    spin_where_idle()  # as `sample` does, whose speed it changes more than that of updates
     if run is not None and preset is not None:
         raise UsageError("RUN and --preset cannot be used together.", "Ask for one at a time.")
     if json and markdown:
         raise UsageError("--json and --markdown cannot be used together.", "Ask for one at a time.")
     output = Output(quiet, verbose, json, no_color)
-    wish = Wish(choose_device(device), options.number_format(dtype), batch_size, length, seed)
+    int8 = quantize is options.Quantization.int8
+    wish = Wish(choose_device(device), options.number_format(dtype), batch_size, length, seed, int8)
     subject = _subject(run, preset, wish, output)
     report = measure_speed(subject, wish.device, lambda stage: output.note(f"Measuring {stage} …"))
     show_speed(report, output, markdown=markdown)

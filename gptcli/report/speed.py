@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Literal
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from gptcli.generation.load import decoding_threads
 from gptcli.generation.stream import Finished, generate
 from gptcli.model.cache import cached_tokens
 from gptcli.model.gpt import GPT, parameter_count
+from gptcli.model.int8 import Int8GPT
 from gptcli.model.precision import dtype_name, prepare_device
 from gptcli.report.limits import matrix_rate, read_bandwidth, seconds_per_call
 from gptcli.report.machine import device_name
@@ -33,6 +35,8 @@ from gptcli.report.subject import Subject
 from gptcli.text.dataset import Dataset
 from gptcli.training.trainer import Trainer
 
+Format = DtypeName | Literal["int8"]
+"""Of the weights that a model multiplies with."""
 MEASURED_SECONDS = 2.0
 """How long each kind of work is measured, and longer where `LEAST` times take longer."""
 LEAST = 3
@@ -71,19 +75,20 @@ class TrainingSpeed:
 class PrefillSpeed:
     """Reading a prompt, to the first token."""
 
-    dtype: DtypeName
+    dtype: Format
     tokens: int
     seconds: float
     tokens_per_second: float
     flops_per_second: float
     mfu: float
+    """Share of the matrix rate in the format of what is not rounded to 8 bits."""
 
 
 @dataclass(frozen=True)
 class DecodingSpeed:
     """Writing, after the first token."""
 
-    dtype: DtypeName
+    dtype: Format
     sequences: int
     prompt: int
     tokens: int
@@ -163,7 +168,8 @@ def bytes_per_step(model: GPT, sequences: int, cached: float) -> float:
     config, item = model.config, model.wte.weight.element_size()
     seen = sum(min(cached, kept) for kept in cached_tokens(config))
     keys_and_values = 2 * seen * config.kv_heads * config.head_width
-    return item * (matrix_parameters(config) + sequences * keys_and_values)
+    weights = matrix_parameters(config) * (1 if isinstance(model, Int8GPT) else item)
+    return weights + sequences * keys_and_values * item
 
 
 class _Rates:
@@ -205,7 +211,7 @@ def _prefill(folder: ModelFolder, subject: Subject, rates: _Rates) -> PrefillSpe
     dtype = folder.model.wte.weight.dtype
     flops_per_second = prefill_flops(folder.model.config, tokens) / seconds
     return PrefillSpeed(
-        dtype=dtype_name(dtype),
+        dtype=_format(folder.model),
         tokens=tokens,
         seconds=seconds,
         tokens_per_second=tokens / seconds,
@@ -222,7 +228,7 @@ def _decoding(folder: ModelFolder, subject: Subject, bandwidth: float) -> Decodi
     steps_per_second = median(value for value in taken if value is not None)
     bytes_per_second = bytes_per_step(folder.model, sequences, prompt + tokens / 2) * steps_per_second
     return DecodingSpeed(
-        dtype=dtype_name(folder.model.wte.weight.dtype),
+        dtype=_format(folder.model),
         sequences=sequences,
         prompt=prompt,
         tokens=tokens,
@@ -246,6 +252,10 @@ def _written(folder: ModelFolder, subject: Subject, prompt: int, tokens: int, *,
         assert isinstance(last, Finished)
         texts.append(last)
     return texts[1:]
+
+
+def _format(model: GPT) -> Format:
+    return "int8" if isinstance(model, Int8GPT) else dtype_name(model.wte.weight.dtype)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from gptcli.cli.app import app
 from gptcli.config import ModelConfig, build_config
 from gptcli.model.gpt import GPT
 from gptcli.report import limits, speed, subject
-from gptcli.report.model import flops
+from gptcli.report.model import flops, matrix_parameters
 from gptcli.report.speed import bytes_per_step, prefill_flops
 from gptcli.report.subject import stand_in_tokenizer
 from gptcli.training import memory
@@ -138,6 +138,15 @@ def test_an_update_is_of_what_goes_through_the_model_at_once(tmp_path: Path, mon
     assert measured(tmp_path, "--preset", "nano")["training"]["sequences"] == recipe > 1
     monkeypatch.setattr(memory, "HEAP_BLOCK", 1)
     assert measured(tmp_path, "--preset", "nano")["training"]["sequences"] == 1
+
+
+def test_weights_of_8_bits_are_a_quarter_as_many_bytes(tmp_path: Path) -> None:
+    plain, rounded = (measured(tmp_path, "--preset", "nano", "--quantize", kind) for kind in ("none", "int8"))
+    assert [found["training"]["dtype"] for found in (plain, rounded)] == ["float32", "float32"]
+    assert [found["decoding"]["dtype"] for found in (plain, rounded)] == ["float32", "int8"]
+    moved = [found["decoding"]["bytes_per_second"] * found["decoding"]["seconds"] for found in (plain, rounded)]
+    weights = matrix_parameters(build_config("nano", vocab_size=65).model)
+    assert moved[0] - moved[1] == pytest.approx(3 * weights)
 
 
 def test_it_runs_what_users_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
