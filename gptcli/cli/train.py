@@ -88,6 +88,9 @@ def train(
     micro_batch_size: Annotated[
         str, _option(OPTIMISATION, "--micro-batch-size", "N", "Sequences at once; changes memory, not the result.")
     ] = "auto",
+    activation_checkpointing: Annotated[
+        bool, _option(OPTIMISATION, "--activation-checkpointing", None, "Compute activations twice: less memory.")
+    ] = False,
     lr: Annotated[float | None, _option(OPTIMISATION, "--lr", "RATE", "Peak learning rate.")] = None,
     optimizer: Annotated[str | None, _option(OPTIMISATION, "--optimizer", "NAME", "adamw or muon.")] = None,
     schedule: Annotated[
@@ -128,6 +131,7 @@ def train(
         "train.patience": patience, "train.batch_size": batch_size, "optim.lr": lr, "optim.schedule": schedule,
         "optim.optimizer": optimizer,
         "optim.skip_spikes": skip_spikes, "train.compile": compile_, "train.seed": seed,
+        "train.activation_checkpointing": activation_checkpointing or None,
         "train.eval_every": eval_every, "train.save_every": save_every,
         "train.sample_every": sample_every, "train.log_every": log_every,
         "train.micro_batch_size": _number_unless_auto(micro_batch_size), "train.dtype": _unless_auto(dtype),
