@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,14 +17,15 @@ from gptcli.text.dataset import Dataset
 from gptcli.training import trainer
 from gptcli.training.session import train
 from gptcli.training.trainer import Trainer
+from tests.model.variants import VARIANTS
 from tests.training.small_runs import CPU, assert_same_end, lines, plan, run, series, without_times
 
 
-def check_resume(dataset: Dataset, folder: Path, stop_after: int = 10) -> None:
-    run(dataset, folder / "whole")
-    run(dataset, folder / "parts", stop_after=stop_after)
+def check_resume(dataset: Dataset, folder: Path, stop_after: int = 10, flags: Mapping[str, Any] | None = None) -> None:
+    run(dataset, folder / "whole", flags)
+    run(dataset, folder / "parts", flags, stop_after=stop_after)
     torch.manual_seed(5)  # what another process would have there
-    run(dataset, folder / "parts")
+    run(dataset, folder / "parts", flags)
     assert_same_end(folder / "whole", folder / "parts")
     assert [without_times(line) for line in lines(folder / "parts")] == [
         without_times(line) for line in lines(folder / "whole")
@@ -33,6 +36,14 @@ def check_resume(dataset: Dataset, folder: Path, stop_after: int = 10) -> None:
 @pytest.mark.parametrize("stop_after", [10, 13])
 def test_ten_and_ten_are_twenty(dataset: Dataset, tmp_path: Path, stop_after: int) -> None:
     check_resume(dataset, tmp_path, stop_after)
+
+
+@pytest.mark.parametrize("name", ["qwen3 windows", "qwen3_moe", "strange"])
+@pytest.mark.parametrize("recompute", [False, True])
+def test_every_kind_of_model_resumes(dataset: Dataset, tmp_path: Path, name: str, *, recompute: bool) -> None:
+    knobs = {f"model.{key}": value for key, value in VARIANTS[name].items()}
+    size = {"model.n_head": 4, "train.activation_checkpointing": recompute}
+    check_resume(dataset, tmp_path, 13, size | knobs)
 
 
 def test_control_without_the_random_state(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
