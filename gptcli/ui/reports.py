@@ -151,7 +151,7 @@ def _run(report: RunReport) -> list[RenderableType]:
 
 def _recipe(config: dict[str, Any]) -> str:
     train, optim, model = config["train"], config["optim"], config["model"]
-    rate = f"lr {optim['lr']:g} {optim['schedule']}"
+    rate = f"{optim['optimizer']}, lr {optim['lr']:g} {optim['schedule']}"
     batch = f"{train['batch_size']:,} sequences a step"
     return f"{batch}, {rate}, dropout {model['dropout']:g}, {train['dtype']}, seed {train['seed']}"
 
