@@ -33,7 +33,7 @@ PRESETS: dict[str, Values] = {
     "nano": {
         "model": {"n_layer": 3, "n_head": 3, "n_embd": 48, "block_size": 128},
         "optim": {"optimizer": "muon", "lr": 1e-2, "schedule": "linear", "warmup_steps": 20},
-        "train": {"batch_size": 8, "max_steps": 400, "eval_every": 200, "save_every": 200, "patience": 10},
+        "train": {"batch_size": 8, "max_steps": 450, "eval_every": 150, "save_every": 150, "patience": 10},
     },
     "tiny": {
         "model": {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 128},
