@@ -40,12 +40,17 @@ class Request:
         if self.family is None:
             return {}
         if self.stated("train.init_from"):
-            hint = "Leave it out: the shape comes from the weights that training starts from."
-            raise UsageError("--family cannot be combined with --init-from.", hint)
+            self.refuse_family()
         if self.family != "gpt2" and preset_name.startswith("gpt2"):
             hint = "Choose another preset, or state the sizes: --n-layer, --n-head, --n-embd, --block-size."
             raise UsageError(f"The preset '{preset_name}' is GPT-2, and no model of the family '{self.family}'.", hint)
         return family(self.family, merge(preset(preset_name), self.explicit)["model"].get("n_head"))
+
+    def refuse_family(self) -> None:
+        """Raise UsageError if `--family` was given, where weights that are there say what the model is."""
+        if self.family is not None:
+            hint = "Leave it out: the shape comes from the weights that training starts from."
+            raise UsageError("--family cannot be combined with --init-from.", hint)
 
     def states(self, *keys: str) -> bool:
         """Whether one of the dotted `keys` was stated."""

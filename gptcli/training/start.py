@@ -151,6 +151,7 @@ def _weights(start: Start) -> dict[str, Tensor]:
 
 def _refuse_contradictions(request: Request, start: Start) -> None:
     """Raise UsageError where the request says otherwise than the model; a shorter context is no contradiction."""
+    request.refuse_family()  # also where a run goes on, which was told its start before
     stated = flatten(request.explicit)
     if request.preset and start.is_new:
         of_preset = preset(request.preset)["model"]
