@@ -1,8 +1,8 @@
 """How long does `gptcli tokenize` take, against encoders and the vocabulary trainer that other programs offer?
 
-gptcli's figure is the whole command, from the start of the process: reading, hashing, encoding, writing, and flushing to
-the disk. The others only encode what is in memory already, with as many threads as there are cores. The text is given, or
-what this Python has: its library and packages, sources and documents, every file once, in random order.
+gptcli's figure is the whole command, from the start of the process: reading, hashing, encoding, writing, and flushing
+to the disk. The others only encode what is in memory already, with as many threads as there are cores. The text is
+given, or what this Python has: its library and packages, sources and documents, every file once, in random order.
 
     python -m benchmarks.tokenizing [TEXT]
 """

@@ -105,7 +105,7 @@ def _pieces(name: str, tensor: Tensor, config: ModelConfig) -> Iterator[tuple[st
     prefix, suffix = f"blk.{match['block']}.", ("_exps" if module != match["module"] else "") + f".{match['kind']}"
     if module == "attn.c_attn" and config.position == "rope":
         D, heads = config.head_width, (config.n_head, config.kv_heads, config.kv_heads)
-        q, k, v = tensor.split([D * count for count in heads])
+        q, k, v = torch.split(tensor, [D * count for count in heads])
         if not config.qk_norm:
             q, k = _neighbours(q, D), _neighbours(k, D)
         for letter, piece in zip("qkv", (q, k, v), strict=True):
