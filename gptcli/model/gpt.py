@@ -175,9 +175,10 @@ class GPT(nn.Module):
 
     def fill_positions(self) -> None:
         """Tables of positions that are not learned: no weights, but computed for the context at hand."""
-        sines = sinusoids(self.config, INITIAL_DEVIATION) if self.config.position == "sinusoidal" else None
-        angles = rotations(self.config) if self.config.position == "rope" else None
         weight = self.wte.weight
+        position = None if weight.is_meta else self.config.position  # there, arithmetic loads torch's compiler
+        sines = sinusoids(self.config, INITIAL_DEVIATION) if position == "sinusoidal" else None
+        angles = rotations(self.config) if position == "rope" else None
         self.register_buffer("sinusoids", sines if sines is None else sines.to(weight.dtype), persistent=False)
         self.register_buffer("rotations", angles if angles is None else angles.to(weight.dtype), persistent=False)
         self.to(weight.device)

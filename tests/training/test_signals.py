@@ -20,7 +20,7 @@ from tests.training.small_runs import FLAGS, assert_same_end, lines, run, small_
 
 LONG = {"optim.schedule": "constant", "train.max_steps": 10**8, "train.eval_every": 100, "train.save_every": 100}
 """More steps than there is time for, so that no signal comes too late; the learning rate does not depend on them."""
-OPTIONS = ["--preset", "nano", *(f"--set={key}={value}" for key, value in (FLAGS | LONG).items())]
+OPTIONS = ["--preset", "nano", "--family", "gpt2", *(f"--set={key}={value}" for key, value in (FLAGS | LONG).items())]
 
 
 def wait_for(condition: object, process: subprocess.Popen[str]) -> None:
