@@ -1,10 +1,11 @@
-"""The pictures of `benchmarks.cost`: measured points, and beside them the line of the theory."""
+"""Pictures of `benchmarks.cost`, measured points beside the line of the theory, and of `benchmarks.architectures`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import matplotlib as mpl
@@ -12,6 +13,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from benchmarks.architectures import by_name
 
 DOCS = Path(__file__).parent.parent / "docs"
 MEASURED, THEORY, OTHER = "#1f5fa8", "#9a9a9a", "#c8641e"
@@ -25,6 +28,7 @@ def draw(results: Path) -> None:
         "cost_training": training,
         "cost_writing": writing,
         "cost_tokenizing": tokenizing,
+        "architectures": architectures,
     }
     for name, picture in pictures.items():
         if (results / f"{name}.json").exists():
@@ -98,6 +102,36 @@ def tokenizing(result: Any) -> Figure:
     ax.set_ylabel("seconds")
     ax.legend(frameon=False)
     _title(figure, "gptcli tokenize, the whole command")
+    return figure
+
+
+def architectures(result: Any) -> Figure:
+    """Loss against FLOPs of two models, and beside it every change to GPT-2 with the same FLOPs; a point is a seed."""
+    figure = Figure(figsize=(10, 6.2), layout="constrained")
+    curve, changes = figure.subplots(1, 2, width_ratios=(2, 3))
+    for change, color in (("modern", MEASURED), ("GPT-2", THEORY)):  # the last one's FLOPs are the ticks
+        rows = [row for row in result["rows"] if row["change"] == change and row["optimizer"] == "muon"]
+        rows.sort(key=lambda row: row["flops"])
+        flops = [row["flops"] / 1e9 for row in rows]
+        curve.plot(flops, [fmean(row["losses"]) for row in rows], "-", color=color, label=change)
+        for size, row in zip(flops, rows, strict=True):
+            curve.plot([size] * len(row["losses"]), row["losses"], "o", color=color, markersize=4)
+    _logarithmic(curve, flops)
+    curve.set_xticks(flops, [f"{size:,.0f}" for size in flops])
+    curve.set_yscale("linear")
+    curve.set_xlabel("training GFLOPs")
+    curve.set_ylabel("validation loss, nats per character")
+    curve.legend(frameon=False)
+    rows = dict(sorted(by_name(result).items(), key=lambda item: -fmean(item[1]["losses"])))
+    for place, (name, row) in enumerate(rows.items()):
+        color = THEORY if name == "GPT-2" else OTHER if "AdamW" in name else MEASURED
+        changes.plot(row["losses"], [place] * len(row["losses"]), "o", color=color, markersize=4, alpha=0.6)
+        changes.plot(fmean(row["losses"]), place, "|", color=color, markersize=13, markeredgewidth=2)
+    spread = rows["GPT-2"]["losses"]
+    changes.axvspan(min(spread), max(spread), color=THEORY, alpha=0.2, linewidth=0)
+    changes.set_yticks(range(len(rows)), list(rows))
+    changes.set_xlabel("validation loss; grey: the seeds of GPT-2")
+    _title(figure, "Equal training FLOPs: GPT-2, modern, and each change to GPT-2 (three seeds, CPU)")
     return figure
 
 
