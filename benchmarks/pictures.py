@@ -122,14 +122,14 @@ def architectures(result: Any) -> Figure:
     curve.set_xlabel("training GFLOPs")
     curve.set_ylabel("validation loss, nats per character")
     curve.legend(frameon=False)
-    rows = dict(sorted(by_name(result).items(), key=lambda item: -fmean(item[1]["losses"])))
-    for place, (name, row) in enumerate(rows.items()):
+    models = dict(sorted(by_name(result).items(), key=lambda item: -fmean(item[1]["losses"])))
+    for place, (name, row) in enumerate(models.items()):
         color = THEORY if name == "GPT-2" else OTHER if "AdamW" in name else MEASURED
         changes.plot(row["losses"], [place] * len(row["losses"]), "o", color=color, markersize=4, alpha=0.6)
         changes.plot(fmean(row["losses"]), place, "|", color=color, markersize=13, markeredgewidth=2)
-    spread = rows["GPT-2"]["losses"]
+    spread = models["GPT-2"]["losses"]
     changes.axvspan(min(spread), max(spread), color=THEORY, alpha=0.2, linewidth=0)
-    changes.set_yticks(range(len(rows)), list(rows))
+    changes.set_yticks(range(len(models)), list(models))
     changes.set_xlabel("validation loss; grey: the seeds of GPT-2")
     _title(figure, "Equal training FLOPs: GPT-2, modern, and each change to GPT-2 (three seeds, CPU)")
     return figure
