@@ -24,7 +24,7 @@ help:
 demo: .venv/installed
 	@library="$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')" && set -x && \
 	$(BIN)/gptcli train "$$library/asyncio" "$$library/email" "$$library/http" "$$library/json" "$$library/logging" \
-	    --include '*.py' --preset nano --max-steps 2000 -o $(RUN)
+	    --include '*.py' --preset nano --max-steps 1000 -o $(RUN)
 	$(BIN)/gptcli sample $(RUN) --prompt 'def ' --max-new-tokens 400
 
 test: .venv/installed-dev
