@@ -145,6 +145,11 @@ class ModelConfig(_Section):
         return self.n_kv_head or self.n_head
 
     @property
+    def qkv_rows(self) -> tuple[int, int, int]:
+        """Rows of queries, keys and values in the matrix that gives all three."""
+        return self.n_head * self.head_width, self.kv_heads * self.head_width, self.kv_heads * self.head_width
+
+    @property
     def mlp_inner(self) -> int:
         """Width inside the MLP, of each expert where there are several."""
         if self.mlp_width:

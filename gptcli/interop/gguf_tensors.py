@@ -104,10 +104,9 @@ def _pieces(name: str, tensor: Tensor, config: ModelConfig) -> Iterator[tuple[st
     module = _EXPERT.sub(r"\1\2", match["module"])
     prefix, suffix = f"blk.{match['block']}.", ("_exps" if module != match["module"] else "") + f".{match['kind']}"
     if module == "attn.c_attn" and config.position == "rope":
-        D, heads = config.head_width, (config.n_head, config.kv_heads, config.kv_heads)
-        q, k, v = torch.split(tensor, [D * count for count in heads])
+        q, k, v = torch.split(tensor, [*config.qkv_rows])
         if not config.qk_norm:
-            q, k = _neighbours(q, D), _neighbours(k, D)
+            q, k = _neighbours(q, config.head_width), _neighbours(k, config.head_width)
         for letter, piece in zip("qkv", (q, k, v), strict=True):
             yield f"{prefix}attn_{letter}{suffix}", piece
     elif module == "mlp.c_fc" and config.mlp == "swiglu":

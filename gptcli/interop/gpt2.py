@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gptcli.config import ModelConfig
-from gptcli.interop.layout import Architecture, Part
+from gptcli.interop.layout import HEAD, Architecture, Part
 
 PREFIX = "transformer."
-HEAD = "lm_head.weight"
 _TRANSPOSED = re.compile(r"(c_attn|c_proj|c_fc)\.weight$")
 _MASK_BUFFER = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)$")
 

@@ -16,11 +16,9 @@ from torch import Tensor
 from gptcli.config import ModelConfig, config_error
 from gptcli.errors import ModelFolderError
 from gptcli.interop.gpt2 import GPT2
-from gptcli.interop.layout import Architecture, Part
+from gptcli.interop.layout import HEAD, Architecture, Part
 from gptcli.interop.llama import LLAMA, MISTRAL, MIXTRAL, QWEN3, QWEN3_MOE
 from gptcli.model.gpt import INITIAL_DEVIATION, unfilled_gpt
-
-HEAD = "lm_head.weight"
 
 OWN = Architecture(
     model_type="gptcli",

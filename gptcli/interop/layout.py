@@ -8,6 +8,9 @@ from typing import Any
 
 from gptcli.config import ModelConfig
 
+HEAD = "lm_head.weight"
+"""An output head that is not tied, by our name and by that of every architecture."""
+
 
 @dataclass(frozen=True)
 class Part:

@@ -39,8 +39,8 @@ def _parts(name: str, config: ModelConfig, *, mlp: str = "mlp", gate: str, up: s
         return [Part(_OUTSIDE.get(name, name))]
     block, module = f"model.layers.{match[1]}.", match[2]
     if module == "attn.c_attn":
-        rows = {"q": config.n_head, "k": config.kv_heads, "v": config.kv_heads}
-        return [Part(f"{block}self_attn.{x}_proj.weight", heads * config.head_width) for x, heads in rows.items()]
+        rows = zip("qkv", config.qkv_rows, strict=True)
+        return [Part(f"{block}self_attn.{letter}_proj.weight", count) for letter, count in rows]
     if module == "mlp.router":
         return [Part(f"{block}{mlp}.gate.weight")]
     if expert := _EXPERT.fullmatch(module):

@@ -13,7 +13,7 @@ from gptcli.config import build_config
 from gptcli.errors import GptcliError, ModelFolderError, UsageError
 from gptcli.interop.hub import model_name
 from gptcli.model.gpt import parameter_count
-from gptcli.presets import PRESET_ALIASES, PRESETS
+from gptcli.presets import PRESET_ALIASES, PRESETS, default_family
 from gptcli.report.datasets import DatasetList, holds_datasets, list_datasets
 from gptcli.report.machine import MachineReport
 from gptcli.report.model import ModelReport, describe_model
@@ -142,7 +142,7 @@ def list_presets() -> PresetList:
 
 def preset_vocabulary(name: str) -> int:
     """GPT-2's own vocabulary for its sizes, else a character vocabulary."""
-    return GPT2_VOCABULARY if PRESET_ALIASES.get(name, name).startswith("gpt2") else CHARACTERS
+    return GPT2_VOCABULARY if default_family(name) == "gpt2" else CHARACTERS
 
 
 def _preset(name: str) -> PresetSummary:
@@ -168,17 +168,12 @@ def _require(path: Path) -> None:
     if path.suffix == ".safetensors":
         raise ModelFolderError(f"'{path}' is the weights of a model alone.", "Give the folder that it belongs to.")
     if path.exists():
-        if path.is_dir():
-            _require_no_pickles(path)
+        if path.is_dir() and not is_run(path):
+            refuse_pickles(path)
         return
     if str(path) in (*PRESETS, *PRESET_ALIASES):
         raise GptcliError(f"There is no file or folder '{path}'.", f"For the preset: gptcli inspect --preset {path}")
     raise GptcliError(f"There is no file or folder '{path}'.", "Check the path.")
-
-
-def _require_no_pickles(folder: Path) -> None:
-    if not is_run(folder) and any(child.suffix in PICKLED for child in folder.iterdir()):
-        refuse_pickles(folder)
 
 
 def _holds_tokenizer(path: Path) -> bool:

@@ -59,8 +59,9 @@ class Optimizer:
         self.skips += bad
         self.skips_in_row = (self.skips_in_row + bad) * bad
         spike = self.spikes.stands_out(loss, norm).float() if self.spikes else torch.zeros_like(bad)  # ()
+        skipped = bad + spike  # ()
         for optimizer in self.both():  # not by `scaler.step`, which does not look at the loss
-            optimizer.found_inf = bad + spike  # type: ignore[attr-defined]
+            optimizer.found_inf = skipped  # type: ignore[attr-defined]
             optimizer.step()
             optimizer.zero_grad()
         self.scaler.update()
@@ -144,6 +145,5 @@ def muon_over(model: GPT, config: OptimConfig) -> Muon:
         for name, parameter in model.named_parameters()
         if name.startswith("h.") and parameter.dim() == 2 and not name.endswith("router.weight")
     }
-    head = model.config.head_width
-    rows = [model.config.n_head * head, model.config.kv_heads * head, model.config.kv_heads * head]
+    rows = [*model.config.qkv_rows]
     return Muon(parameters, config, {name: rows for name in parameters if name.endswith("attn.c_attn.weight")})

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from gptcli.config import flatten, merge
 from gptcli.errors import UsageError
-from gptcli.presets import Values, family, preset
+from gptcli.presets import Values, default_family, family, preset
 
 Resume = Literal["auto", "never", "must"]
 
@@ -41,7 +41,7 @@ class Request:
             return {}
         if self.stated("train.init_from"):
             self.refuse_family()
-        if self.family != "gpt2" and preset_name.startswith("gpt2"):
+        if self.family != "gpt2" and default_family(preset_name) == "gpt2":
             hint = "Choose another preset, or state the sizes: --n-layer, --n-head, --n-embd, --block-size."
             raise UsageError(f"The preset '{preset_name}' is GPT-2, and no model of the family '{self.family}'.", hint)
         return family(self.family, merge(preset(preset_name), self.explicit)["model"].get("n_head"))
