@@ -11,108 +11,39 @@ The models are random, with weights that make every part matter; docs/interop.md
 
 from __future__ import annotations
 
-import json
 import string
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import torch
-import transformers
-from torch import Tensor
 
-from gptcli.checkpoints.model_folder import ModelFolder, open_model
+from gptcli.checkpoints.model_folder import ModelFolder
 from gptcli.config import ModelConfig
 from gptcli.export.gguf_file import export_gguf
-from gptcli.export.hf_folder import export_hf
 from gptcli.interop import gguf, gguf_tensors, gguf_vocabulary
 from gptcli.interop.gguf import GgufType
-from gptcli.text.bpe import train_bpe
 from gptcli.text.char import char_tokenizer
-from gptcli.text.tokenizer import Tokenizer, load_tokenizer
+from tests.interop.contract import (
+    ASCII_TEXTS,
+    TOKENIZERS,
+    Case,
+    build_case,
+    check_ids,
+    check_transformers,
+    difference,
+    export,
+    sequence,
+)
 from tests.interop.llama_cpp import LlamaCpp
-from tests.model.reference import assert_close, random_model
-from tests.text.text_samples import LESSON
+from tests.model.reference import random_model
 
-ASCII_TEXTS = [
-    "ROMEO: don't I'll we've 'tis 'S it's",
-    "  two  spaces   three\n\n\nand lines \n x \t\ttabs\t\n",
-    "CRLF\r\nCR\rend 1 23 456 7890 3.14 0x1F ...!?--_-",
-    "<|endoftext|>a <|endoftext|> <|end|>{}[]()<>\\|`~^$#@%&*+=/",
-]
-UNICODE_TEXTS = [*ASCII_TEXTS, "你好，世界。😀😃! été e\u0301 naïve\u3000 Straße", "\u2028x \xa0y 12你34 't你 \u200b"]
 TOLERANCE: dict[GgufType, float] = {"f32": 5e-3, "f16": 1.5e-2, "bf16": 1e-1, "q8_0": 4e-1, "q4_0": 3.0}
 """About twice what was measured (2.3e-3, 6.5e-3, 5.2e-2, 0.21, 1.6), since other CPUs round in another order."""
 
 
-@dataclass(frozen=True)
-class Case:
-    """A model in a folder, and the texts to try it on."""
-
-    folder: ModelFolder
-    texts: list[str]
-
-
-def _tokenizer(kind: str, corpus: str, path: Path) -> Tokenizer:
-    if kind == "ascii":
-        return char_tokenizer(string.printable)
-    if kind == "unicode":
-        return char_tokenizer(string.printable + "".join(UNICODE_TEXTS) + LESSON)
-    if kind == "bpe":
-        return train_bpe([corpus[:50_000], LESSON * 3], 400)
-    # As GPT-2's tokenizer was published: two files, more merges, and its own order of ids.
-    trained = json.loads(train_bpe([corpus, LESSON * 3], 2000).to_json())["model"]
-    names = sorted(trained["vocab"], key=lambda entry: (len(entry), entry))
-    (path / "vocab.json").write_text(json.dumps({name: row for row, name in enumerate(names)}), encoding="utf-8")
-    lines = ["#version: 0.2", *(" ".join(merge) for merge in trained["merges"]), ""]
-    (path / "merges.txt").write_text("\n".join(lines), encoding="utf-8")
-    return load_tokenizer(path)
-
-
-@pytest.fixture(scope="module", params=["ascii", "unicode", "bpe", "published bpe"])
+@pytest.fixture(scope="module", params=TOKENIZERS)
 def case(request: pytest.FixtureRequest, corpus: str, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    """A random model over one of the four tokenizers, exported as a Hugging Face folder and opened from there."""
-    path = tmp_path_factory.mktemp("model")
-    tokenizer = _tokenizer(request.param, corpus, path)
-    rows = tokenizer.vocab_size + (7 if request.param == "published bpe" else 0)  # as padding to a round number leaves
-    config = ModelConfig(vocab_size=rows, n_layer=2, n_head=2, n_embd=64, block_size=96)
-    model = random_model(config).float()
-    start = tokenizer.encode("\n")[0]
-    made = ModelFolder(path, model, tokenizer, start, end_id=None, step=None, val_loss=None)
-    export_hf(made, path / "hf", "f32", force=False)
-    texts = ASCII_TEXTS if request.param == "ascii" else UNICODE_TEXTS
-    return Case(open_model(path / "hf"), texts)
-
-
-def export(case: Case, path: Path, type: GgufType = "f32") -> LlamaCpp:
-    export_gguf(case.folder, path / "model.gguf", type)
-    return LlamaCpp(path / "model.gguf")
-
-
-def check_ids(case: Case, llama: LlamaCpp) -> None:
-    """The same ids in all three, and in ours and llama.cpp's decoding the same text."""
-    theirs = transformers.AutoTokenizer.from_pretrained(case.folder.path)
-    for text in case.texts:
-        ids = case.folder.tokenizer.encode(text)
-        assert llama.encode(text) == ids
-        assert theirs(text, add_special_tokens=False, split_special_tokens=True)["input_ids"] == ids
-        assert llama.decode(ids) == case.folder.tokenizer.decode(ids) == text
-
-
-def sequence(case: Case) -> list[int]:
-    """Ids of all texts, as many as the context holds; llama.cpp wants room for one more."""
-    return case.folder.tokenizer.encode("".join(case.texts))[: case.folder.model.config.block_size - 1]
-
-
-def ours(case: Case) -> Tensor:
-    """(T, V)."""
-    return case.folder.model(torch.tensor([sequence(case)]))[0].log_softmax(-1)
-
-
-def difference(case: Case, llama: LlamaCpp) -> float:
-    """The largest difference of a log-probability between us and llama.cpp."""
-    rows = llama.log_probabilities(sequence(case), case.folder.model.config.vocab_size)
-    return (rows - ours(case)).abs().max().item()
+    config = ModelConfig(vocab_size=1, n_layer=2, n_head=2, n_embd=64, block_size=96)
+    return build_case(request.param, corpus, tmp_path_factory.mktemp("model"), config)
 
 
 def test_ids_agree(case: Case, tmp_path: Path) -> None:
@@ -120,9 +51,7 @@ def test_ids_agree(case: Case, tmp_path: Path) -> None:
 
 
 def test_transformers_agrees(case: Case) -> None:
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(case.folder.path)
-    with torch.no_grad():
-        assert_close(theirs(torch.tensor([sequence(case)])).logits[0].log_softmax(-1), ours(case))
+    check_transformers(case)
 
 
 @pytest.mark.parametrize("type", TOLERANCE)

@@ -2,7 +2,8 @@
 
 llama.cpp computes these models without GPT-2's table of GELU, so that f32 is as exact there as our own float32. What is
 rounded to half or to 8 bits can make a router choose another expert where two are nearly as likely; such a token is
-another number altogether, so that of models with experts nine positions of ten are held to the tolerance.
+another number altogether, so that of models with experts nine positions of ten are held to the tolerance. Where every
+expert is active there is nothing to choose, and all positions are.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from gptcli.export.gguf_file import export_gguf
 from gptcli.interop import gguf_tensors
 from gptcli.interop.gguf import GgufType
 from gptcli.text.char import char_tokenizer
+from tests.interop import contract
+from tests.interop.contract import TOKENIZERS
 from tests.interop.llama_cpp import LlamaCpp
 from tests.model.reference import random_model
 from tests.model.variants import FAMILIES, variant
@@ -47,7 +50,8 @@ def difference(made: ModelFolder, path: Path, type: GgufType) -> float:
     assert llama.encode(TEXT)[: len(ids)] == ids
     rows = llama.log_probabilities(ids, made.model.config.vocab_size)
     worst = (rows - made.model(torch.tensor([ids]))[0].log_softmax(-1)).abs().amax(1)  # (T)
-    share = 0.9 if made.model.config.n_expert and type != "f32" else 1.0
+    config = made.model.config
+    share = 0.9 if config.n_expert > config.n_expert_active and type != "f32" else 1.0
     return worst.quantile(share).item()
 
 
@@ -55,6 +59,24 @@ def difference(made: ModelFolder, path: Path, type: GgufType) -> float:
 @pytest.mark.parametrize("name", OPEN)
 def test_llama_cpp_agrees(name: str, type: GgufType, tmp_path: Path) -> None:
     assert difference(folder(name, tmp_path), tmp_path, type) <= TOLERANCE[type]
+
+
+@pytest.mark.parametrize("type", TOLERANCE)
+@pytest.mark.parametrize("name", ["mixtral", "qwen3_moe"])
+def test_llama_cpp_agrees_everywhere_where_no_expert_is_chosen(name: str, type: GgufType, tmp_path: Path) -> None:
+    made = folder(name, tmp_path, n_expert=3, n_expert_active=3)
+    assert difference(made, tmp_path, type) <= TOLERANCE[type]
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+@pytest.mark.parametrize("name", OPEN)
+def test_three_programs_agree(name: str, kind: str, corpus: str, tmp_path: Path) -> None:
+    config = variant(name, n_embd=64, block_size=96, n_layer=2, mlp_width=96)
+    case = contract.build_case(kind, corpus, tmp_path, config)
+    llama = contract.export(case, tmp_path)
+    contract.check_ids(case, llama)
+    contract.check_transformers(case)
+    assert contract.difference(case, llama) <= TOLERANCE["f32"]
 
 
 def test_gpt2_with_a_head_of_its_own(tmp_path: Path) -> None:
