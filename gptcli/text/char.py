@@ -49,25 +49,26 @@ class CharTokenizer(ByteLevelTokenizer):
         self.emittable[len(characters) : -1] = False
         self._ids = np.full(_CODE_POINTS, _UNKNOWN, dtype=np.int32)
         self._ids[[ord(character) for character in characters]] = np.arange(len(characters))
-        self._ascii_ids = (
-            self._ids[:_BYTE_VALUES].astype(np.uint8).tobytes()
-        )  # ASCII comes first: ids below 128, or 255
+        # ASCII comes first in the alphabet: ids below 128, or 255.
+        self._ascii_ids = self._ids[:_BYTE_VALUES].astype(np.uint8).tobytes()
 
     def encode_pieces(self, pieces: Iterable[str]) -> Iterator[np.ndarray]:
         """Ids of one text that comes in pieces, parted anywhere. Raises TokenizerError for unknown characters."""
         for piece in pieces:
             for start in range(0, len(piece), _PART_CHARACTERS):
-                part = piece[start : start + _PART_CHARACTERS]
-                ids, unknown = self._looked_up(part)
-                if (ids == unknown).any():
-                    self.refuse_unknown(part)
-                yield ids
+                yield self._looked_up(piece[start : start + _PART_CHARACTERS])
 
-    def _looked_up(self, text: str) -> tuple[np.ndarray, int]:
-        """The ids of a text, and what stands for an unknown one among them."""
+    def _looked_up(self, text: str) -> np.ndarray:
         if text.isascii():
-            return np.frombuffer(text.encode().translate(self._ascii_ids), dtype=np.uint8), _UNKNOWN_BYTE
-        return self._ids.take(code_points(text)), _UNKNOWN
+            data = text.encode().translate(self._ascii_ids)
+            ids: np.ndarray = np.frombuffer(data, dtype=np.uint8)
+            unknown = _UNKNOWN_BYTE in data
+        else:
+            ids = self._ids.take(code_points(text))
+            unknown = ids.min() == _UNKNOWN
+        if unknown:
+            self.refuse_unknown(text)
+        return ids
 
     def unknown_characters(self, text: str) -> list[str]:
         """The distinct characters of `text` that are not in the alphabet, sorted."""

@@ -43,7 +43,7 @@ BYTE_OF_CHARACTER = {character: byte for byte, character in CHARACTER_OF_BYTE.it
 
 def entry_of_bytes(data: bytes) -> str:
     """How `data` is written in a vocabulary: b" a" → "Ġa"."""
-    return "".join(CHARACTER_OF_BYTE[byte] for byte in data)
+    return "".join(map(CHARACTER_OF_BYTE.__getitem__, data))
 
 
 def bytes_of_entry(entry: str) -> bytes | None:
