@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from gptcli.checkpoints.model_folder import ModelFolder, open_model, read_model_config
 from gptcli.checkpoints.run_folder import newest_run
@@ -81,7 +82,7 @@ def quicken(model: GPT) -> GPT:
         for module in block.modules():
             vars(module).update(module._parameters)
             for name, part in module._modules.items():
-                vars(module)[name] = part if part is None or part._modules else part.forward
+                vars(module)[name] = part if part is None or isinstance(part, nn.ModuleList) else part.forward
     return model
 
 

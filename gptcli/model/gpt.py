@@ -108,7 +108,8 @@ class MLP(nn.Module):
         self.c_fc = nn.Linear(config.n_embd, inside, bias=config.bias)
         self.c_proj = nn.Linear(config.mlp_inner, config.n_embd, bias=config.bias)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, routing: Routing | None = None) -> Tensor:
+        """(..., C) → (..., C); `routing` is there since a block calls its experts in the same way."""
         x = self.c_fc(x)  # (..., W), swiglu (..., 2W)
         if self.kind == "gelu":
             x = F.gelu(x, approximate="tanh")
@@ -135,15 +136,11 @@ class Block(nn.Module):
     def forward(self, x: Tensor, rotation: Tensor | None, cache: KVCache | None, routing: Routing | None) -> Tensor:
         if self.pre:
             x = x + self.attn(self.ln_1(x), rotation, cache)  # (B, T, C)
-            return x + self.think(self.ln_2(x), routing)  # (B, T, C)
-        x = self.ln_1(x + self.attn(x, rotation, cache))  # (B, T, C)
-        normed: Tensor = self.ln_2(x + self.think(x, routing))  # (B, T, C)
-        return normed
-
-    def think(self, x: Tensor, routing: Routing | None) -> Tensor:
-        """The MLP, or the experts that it consists of: (B, T, C) → (B, T, C)."""
-        out: Tensor = self.mlp(x, routing) if isinstance(self.mlp, Experts) else self.mlp(x)
-        return out
+            x = x + self.mlp(self.ln_2(x), routing)  # (B, T, C)
+        else:
+            x = self.ln_1(x + self.attn(x, rotation, cache))  # (B, T, C)
+            x = self.ln_2(x + self.mlp(x, routing))  # (B, T, C)
+        return x
 
 
 def norm(config: ModelConfig) -> nn.Module:

@@ -10,6 +10,7 @@ import torch
 
 from gptcli.cli import threads
 from gptcli.generation.load import place, quicken
+from gptcli.model.gpt import MLP
 from gptcli.model.int8 import Int8GPT
 from tests.model.reference import random_model
 from tests.model.variants import VARIANTS, variant
@@ -26,12 +27,13 @@ def test_a_quickened_model_computes_the_same(name: str) -> None:
 def test_parts_are_found_without_a_detour() -> None:
     block = quicken(random_model(variant("gpt2"))).h[0]
     assert {"ln_1", "attn", "mlp"} <= vars(block).keys()
-    assert vars(block.attn)["c_attn"] == block.attn._modules["c_attn"].forward
+    assert vars(block)["attn"] == block._modules["attn"].forward
+    assert vars(block._modules["attn"])["c_attn"] == block._modules["attn"]._modules["c_attn"].forward
 
 
 def test_a_part_that_is_replaced_later_is_seen() -> None:
     model = quicken(random_model(variant("gpt2")))
-    model.h[0].mlp = torch.nn.Identity()
+    model.h[0].mlp = MLP(model.config).double()
     ids = torch.zeros(1, 3, dtype=torch.long)
     assert not model(ids).equal(random_model(variant("gpt2"))(ids))
 

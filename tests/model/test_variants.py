@@ -84,7 +84,7 @@ CONTROLS: dict[str, tuple[Any, str, Any]] = {
     ),
     "softcap": (gpt, "softcapped", lambda plain: lambda logits, cap: logits),
     "experts": (Tensor, "topk", lambda plain: lambda x, k, dim: plain(x, k, dim=dim, largest=False)),
-    "post-norm": (gpt.Block, "think", lambda plain: lambda self, x, routing: plain(self, x, routing) * 1.01),
+    "post-norm": (gpt.MLP, "forward", lambda plain: lambda self, x, routing: plain(self, x, routing) * 1.01),
 }
 """A knob, and a line that computes it wrongly."""
 
