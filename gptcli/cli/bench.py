@@ -48,13 +48,14 @@ def bench(
     time, unless --batch-size says how many. Shares are of what this machine is measured to reach at most.
     """
     from gptcli.cli.threads import spin_where_idle
+
+    spin_where_idle()  # before torch is imported, as in `sample`, whose speed it changes more than that of updates
     from gptcli.model.precision import choose_device
     from gptcli.report.speed import measure_speed
     from gptcli.report.subject import Wish
     from gptcli.ui.console import Output
     from gptcli.ui.speed import show_speed
 
-    spin_where_idle()  # as `sample` does, whose speed it changes more than that of updates
     if run is not None and preset is not None:
         raise UsageError("RUN and --preset cannot be used together.", "Ask for one at a time.")
     if json and markdown:

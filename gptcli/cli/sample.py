@@ -97,10 +97,11 @@ def sample(
 ) -> None:
     """Write text with a trained model."""
     from gptcli.cli.threads import spin_where_idle
+
+    spin_where_idle()  # before torch is imported, which reads it once
     from gptcli.config import SamplingConfig, parse_flags
     from gptcli.ui.console import Output
 
-    spin_where_idle()
     settings = {
         "max_new_tokens": max_new_tokens,
         "num_samples": num_samples,
@@ -192,7 +193,7 @@ def _load(
 
     from gptcli.generation.load import decoding_threads, load_for_sampling
     from gptcli.generation.window import require_memory
-    from gptcli.training.machine import free_memory
+    from gptcli.machine import free_memory
 
     int8 = quantize is options.Quantization.int8
     folder = load_for_sampling(path, checkpoint, device, options.number_format(dtype), context=context, int8=int8)

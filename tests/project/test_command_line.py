@@ -39,6 +39,23 @@ def test_help_loads_nothing_heavy(command: str | None) -> None:
     assert not loaded & HEAVY
 
 
+SPIN_PROBE = """
+import sys
+from gptcli.cli import threads
+threads.spin_where_idle = lambda: sys.exit("late" if "torch" in sys.modules else "in time")
+from gptcli.cli.app import app
+app(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("command", ["sample", "bench"])
+def test_threads_are_told_how_to_wait_before_torch_is_imported(command: str) -> None:
+    """Its library of threads reads the variable once, while it is loaded."""
+    probe = [sys.executable, "-c", SPIN_PROBE, command, "--verbose"]
+    done = subprocess.run(probe, cwd=ROOT, capture_output=True, encoding="utf-8", check=False)
+    assert done.stderr.splitlines()[-1] == "in time"
+
+
 def test_version(cli: CommandLine) -> None:
     assert cli("--version").stdout == f"gptcli {__version__}\n"
 
