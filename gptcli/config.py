@@ -156,6 +156,11 @@ class ModelConfig(_Section):
             return self.mlp_width
         return 32 * -(-8 * self.n_embd // 96) if self.mlp == "swiglu" else 4 * self.n_embd
 
+    @property
+    def mlp_rows(self) -> int:
+        """Rows of the matrix into the MLP: SwiGLU's has a gate beside each value."""
+        return self.mlp_inner * (2 if self.mlp == "swiglu" else 1)
+
     def window_of(self, layer: int) -> int | None:
         """How many tokens a token sees in a layer; None: all before it."""
         windowed = self.windowed_layers == "all" or layer % 2 == 0

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from gptcli.errors import ModelFolderError, OutOfMemoryError
-from gptcli.model.cache import KVCache, cache_bytes
+from gptcli.memory import sample_bytes
+from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPT
 
 
@@ -75,12 +76,8 @@ class Window:
 
 
 def require_memory(model: GPT, batch_size: int, free_bytes: int) -> None:
-    """Raise OutOfMemoryError, with the number that fits, if so many continuations need more than `free_bytes`.
-
-    Each needs its keys and values, and its logits a few times over in up to float64.
-    """
-    config = model.config
-    each = cache_bytes(config, model.wte.weight.element_size()) + 4 * 8 * config.vocab_size
+    """Raise OutOfMemoryError, with the number that fits, if so many continuations need more than `free_bytes`."""
+    each = sample_bytes(model.config, model.wte.weight.dtype)
     if batch_size * each > free_bytes:
         raise OutOfMemoryError(
             f"{batch_size:,} samples at once need {batch_size * each / 1e9:,.1f} GB of memory, "

@@ -41,7 +41,7 @@ class KVCache:
         keys, values = self.keys[layer], self.values[layer]
         start, T, kept = self.length, k.shape[2], keys.shape[2]
         if (end := start + T) <= kept:
-            keys.narrow(2, start, T).copy_(k)  # sooner than by slices, which Python takes apart
+            keys.narrow(2, start, T).copy_(k)  # faster than slicing, which costs Python an index tuple
             values.narrow(2, start, T).copy_(v)
             return keys.narrow(2, 0, end), values.narrow(2, 0, end)
         if T == 1:
@@ -68,11 +68,12 @@ class KVCache:
         self.length = 0
 
 
-def cached_tokens(config: ModelConfig) -> list[int]:
-    """How many tokens of a sequence each layer keeps."""
-    return [min(config.window_of(layer) or config.block_size, config.block_size) for layer in range(config.n_layer)]
+def cached_tokens(config: ModelConfig, tokens: int | None = None) -> list[int]:
+    """How many tokens of a sequence of `tokens` each layer keeps; by default of a full context."""
+    tokens = config.block_size if tokens is None else tokens
+    return [min(tokens, config.window_of(layer) or tokens) for layer in range(config.n_layer)]
 
 
-def cache_bytes(config: ModelConfig, item: int) -> int:
-    """Bytes of a full cache for one sequence, with numbers of `item` bytes."""
-    return 2 * sum(cached_tokens(config)) * config.kv_heads * config.head_width * item
+def cache_bytes(config: ModelConfig, item: int, tokens: int | None = None) -> int:
+    """Bytes of the keys and values of a sequence of `tokens`, by default of a full context; numbers of `item` bytes."""
+    return 2 * sum(cached_tokens(config, tokens)) * config.kv_heads * config.head_width * item

@@ -43,8 +43,7 @@ class Attention(nn.Module):
         self.n_head, self.kv_heads = config.n_head, config.kv_heads
         self.window = config.window_of(layer)
         self.dropout = config.dropout
-        heads = config.n_head + 2 * config.kv_heads  # H + 2G
-        self.c_attn = nn.Linear(config.n_embd, heads * config.head_width, bias=config.bias)
+        self.c_attn = nn.Linear(config.n_embd, sum(config.qkv_rows), bias=config.bias)
         self.c_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
         self.q_norm = RMSNorm(config.head_width, config.norm_epsilon) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_width, config.norm_epsilon) if config.qk_norm else None
@@ -104,8 +103,7 @@ class MLP(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.kind, self.dropout = config.mlp, config.dropout
-        inside = config.mlp_inner * (2 if config.mlp == "swiglu" else 1)
-        self.c_fc = nn.Linear(config.n_embd, inside, bias=config.bias)
+        self.c_fc = nn.Linear(config.n_embd, config.mlp_rows, bias=config.bias)
         self.c_proj = nn.Linear(config.mlp_inner, config.n_embd, bias=config.bias)
 
     def forward(self, x: Tensor, routing: Routing | None = None) -> Tensor:

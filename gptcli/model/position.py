@@ -1,4 +1,4 @@
-"""Where a token stands, where that is not learned: sinusoids added to the embeddings, and rotated queries and keys.
+"""Position encodings that are not learned: sinusoids added to the embeddings, rotary queries and keys.
 
 Letters: B sequences, T tokens, C width, h heads, D head width.
 """

@@ -11,8 +11,8 @@ import torch
 
 from gptcli.config import DtypeName
 from gptcli.errors import DeviceError
+from gptcli.machine import compiler, cores, free_memory, total_memory
 from gptcli.model.precision import AMX_PAYS_FROM_WIDTH, choose_device, choose_dtype
-from gptcli.training.machine import compiler, cores, free_memory, total_memory
 
 
 @dataclass(frozen=True)

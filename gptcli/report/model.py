@@ -12,15 +12,10 @@ from typing import Any
 import torch
 
 from gptcli.config import DtypeName, ModelConfig
+from gptcli.memory import SamplingMemory, TrainingMemory, sampling_memory, training_memory
+from gptcli.model.cache import cache_bytes, cached_tokens
 from gptcli.model.gpt import unfilled_gpt
 from gptcli.model.precision import choose_device, choose_dtype
-from gptcli.training.memory import (
-    SamplingMemory,
-    TrainingMemory,
-    cache_bytes_per_token,
-    sampling_memory,
-    training_memory,
-)
 
 FLOPS_FORMULA = "6 N + 12 L C T"
 """Of a token in training, as PaLM (Chowdhery et al. 2022, appendix B) and nanoGPT count it: N parameters without
@@ -134,7 +129,7 @@ def describe_model(
             sampling_sequences=samples,
             sampling=sampling,
             sampling_total=sampling.total,
-            cache_per_token=cache_bytes_per_token(config, sampling_dtype),
+            cache_per_token=cache_bytes(config, sampling_dtype.itemsize, tokens=1),
         ),
         flops=flops(config, length),
     )
@@ -156,11 +151,11 @@ def parameters(config: ModelConfig) -> Parameters:
 
 def activations(config: ModelConfig, batch_size: int, length: int) -> tuple[Stage, ...]:
     """The shapes of what flows through the model, in its order."""
-    C, H, L, W = config.n_embd, config.n_head, config.n_layer, config.mlp_inner
+    C, H, L = config.n_embd, config.n_head, config.n_layer
     D, G = config.head_width, config.kv_heads
     B, T = batch_size, length
     stream, experts = (B, T, C), config.n_expert_active if config.n_expert else 1
-    inside = (B, T, 2 * W if config.mlp == "swiglu" else W)
+    inside = (B, T, config.mlp_rows)
     mlp = "h.*.mlp.experts.*." if config.n_expert else "h.*.mlp."
     position = {
         "learned": [Stage("wpe", (T, C), 1, "position embeddings, added")],
@@ -175,7 +170,7 @@ def activations(config: ModelConfig, batch_size: int, length: int) -> tuple[Stag
         Stage("wte", stream, 1, "token embeddings"),
         *position[config.position],
         Stage("h.*.ln_1", stream, L, f"{before} attention"),
-        Stage("h.*.attn.c_attn", (B, T, (H + 2 * G) * D), L, "queries, keys and values"),
+        Stage("h.*.attn.c_attn", (B, T, sum(config.qkv_rows)), L, "queries, keys and values"),
         Stage("h.*.attn q", (B, H, T, D), L, turned),
         Stage("h.*.attn k, v", (B, G, T, D), L, "keys and values by head"),
         Stage("h.*.attn weights", (B, H, T, T), L, "who sees whom"),
@@ -193,7 +188,7 @@ def activations(config: ModelConfig, batch_size: int, length: int) -> tuple[Stag
 
 def flops(config: ModelConfig, length: int) -> Flops:
     """Operations per token; see `FLOPS_FORMULA`."""
-    seen = sum(min(length, config.window_of(layer) or length) for layer in range(config.n_layer))
+    seen = sum(cached_tokens(config, length))
     training = 6 * matrix_parameters(config) + 12 * config.n_embd * seen
     return Flops(length, training // 3, training)
 

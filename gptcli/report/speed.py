@@ -24,7 +24,7 @@ from gptcli.checkpoints.run_folder import StoredRun
 from gptcli.config import DtypeName, ModelConfig, RunConfig, SamplingConfig
 from gptcli.generation.load import decoding_threads
 from gptcli.generation.stream import Finished, generate
-from gptcli.model.cache import cached_tokens
+from gptcli.model.cache import cache_bytes
 from gptcli.model.gpt import GPT, parameter_count
 from gptcli.model.int8 import Int8GPT
 from gptcli.model.precision import dtype_name, prepare_device
@@ -38,9 +38,9 @@ from gptcli.training.trainer import Trainer
 Format = DtypeName | Literal["int8"]
 """Of the weights that a model multiplies with."""
 MEASURED_SECONDS = 2.0
-"""How long each kind of work is measured, and longer where `LEAST` times take longer."""
-LEAST = 3
-MOST_DECODED = 128
+"""How long each kind of work is measured, and longer where `MIN_CALLS` take longer."""
+MIN_CALLS = 3
+MAX_DECODED = 128
 """Tokens that are decoded at most, after a prompt of half the length."""
 
 
@@ -160,16 +160,14 @@ def prefill_flops(config: ModelConfig, tokens: int) -> int:
     return flops(config, tokens).forward_per_token * tokens - head * (tokens - 1)
 
 
-def bytes_per_step(model: GPT, sequences: int, cached: float) -> float:
-    """Bytes that writing one more token each of several sequences reads, with S = `cached` tokens before it.
+def bytes_per_step(model: GPT, sequences: int, cached: int) -> int:
+    """Bytes read to decode one more token for each of several sequences that hold S = `cached` tokens.
 
     Every weight that takes part once for all of them, and the keys and values of each.
     """
     config, item = model.config, model.wte.weight.element_size()
-    seen = sum(min(cached, kept) for kept in cached_tokens(config))
-    keys_and_values = 2 * seen * config.kv_heads * config.head_width
     weights = matrix_parameters(config) * (1 if isinstance(model, Int8GPT) else item)
-    return weights + sequences * keys_and_values * item
+    return weights + sequences * cache_bytes(config, item, cached)
 
 
 class _Rates:
@@ -189,7 +187,7 @@ class _Rates:
 def _training(trainer: Trainer, rates: _Rates) -> TrainingSpeed:
     sequences, length = trainer.config.batch_size, trainer.run.config.model.block_size
     rate = rates(trainer.dtype)
-    seconds = median(seconds_per_call(trainer.training_step, trainer.device, MEASURED_SECONDS, LEAST))
+    seconds = median(seconds_per_call(trainer.training_step, trainer.device, MEASURED_SECONDS, MIN_CALLS))
     trainer.check_finite()
     flops_per_second = flops(trainer.run.config.model, length).training_per_token * sequences * length / seconds
     return TrainingSpeed(
@@ -223,10 +221,10 @@ def _prefill(folder: ModelFolder, subject: Subject, rates: _Rates) -> PrefillSpe
 def _decoding(folder: ModelFolder, subject: Subject, bandwidth: float) -> DecodingSpeed:
     length, sequences = subject.config.model.block_size, subject.samples
     prompt = max(1, length // 2)
-    tokens = min(MOST_DECODED, max(2, length - prompt))
+    tokens = min(MAX_DECODED, max(2, length - prompt))
     taken = [sample.tokens_per_second for sample in _written(folder, subject, prompt, tokens, samples=sequences)]
     steps_per_second = median(value for value in taken if value is not None)
-    bytes_per_second = bytes_per_step(folder.model, sequences, prompt + tokens / 2) * steps_per_second
+    bytes_per_second = bytes_per_step(folder.model, sequences, prompt + tokens // 2) * steps_per_second
     return DecodingSpeed(
         dtype=_format(folder.model),
         sequences=sequences,
@@ -241,13 +239,13 @@ def _decoding(folder: ModelFolder, subject: Subject, bandwidth: float) -> Decodi
 
 
 def _written(folder: ModelFolder, subject: Subject, prompt: int, tokens: int, *, samples: int) -> list[Finished]:
-    """One of the texts of each of several calls of the stream, the first call left out, as `sample` writes them."""
+    """The last sample's summary of each of several `generate` calls; the first call is a warm-up and left out."""
     seed = subject.config.train.seed
     ids = np.random.default_rng(seed).choice(np.flatnonzero(folder.tokenizer.emittable), prompt).tolist()
     config = SamplingConfig(max_new_tokens=tokens, num_samples=samples, seed=seed)
     texts: list[Finished] = []
     begun = time.perf_counter()
-    while len(texts) < 1 + LEAST or time.perf_counter() - begun < MEASURED_SECONDS:
+    while len(texts) < 1 + MIN_CALLS or time.perf_counter() - begun < MEASURED_SECONDS:
         *_, last = generate(folder.model, folder.tokenizer, ids, config)
         assert isinstance(last, Finished)
         texts.append(last)

@@ -29,6 +29,8 @@ from gptcli.config import (
 )
 from gptcli.errors import CorpusError, ModelFolderError, OutOfMemoryError, StorageError, UsageError
 from gptcli.interop.huggingface import no_counterpart
+from gptcli.machine import free_memory
+from gptcli.memory import largest_micro_batch, training_memory
 from gptcli.model.gpt import parameter_count
 from gptcli.model.precision import choose_dtype
 from gptcli.presets import Values, fine_tuning
@@ -37,8 +39,6 @@ from gptcli.text.dataset import Dataset
 from gptcli.text.writing import is_path
 from gptcli.training.batches import Batches
 from gptcli.training.budget import why_finished
-from gptcli.training.machine import free_memory
-from gptcli.training.memory import largest_micro_batch, training_memory
 from gptcli.training.pace import steps_within
 from gptcli.training.request import Request
 from gptcli.training.schedule import learning_rate_jump

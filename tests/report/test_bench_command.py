@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner
 
+from gptcli import memory
 from gptcli.cli.app import app
 from gptcli.config import ModelConfig, build_config
 from gptcli.model.gpt import GPT
@@ -23,7 +24,6 @@ from gptcli.report import limits, speed, subject
 from gptcli.report.model import flops, matrix_parameters
 from gptcli.report.speed import bytes_per_step, prefill_flops
 from gptcli.report.subject import stand_in_tokenizer
-from gptcli.training import memory
 from gptcli.training.trainer import Trainer
 from tests.conftest import CommandLine, Result
 
@@ -164,7 +164,7 @@ def test_it_runs_what_users_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Trainer, "training_step", counted_step)
     monkeypatch.setattr(speed, "generate", counted_generate)
     measured(tmp_path, "--preset", "nano")
-    assert calls == {"updates": 2 + speed.LEAST, "texts": 2 * (1 + speed.LEAST)}
+    assert calls == {"updates": 2 + speed.MIN_CALLS, "texts": 2 * (1 + speed.MIN_CALLS)}
 
 
 def test_calls_that_warm_up_do_not_count() -> None:

@@ -11,9 +11,9 @@ import torch
 from gptcli.checkpoints.run_folder import read_run
 from gptcli.config import load_config_file
 from gptcli.errors import CorpusError, ModelFolderError, OutOfMemoryError, StorageError, UsageError
+from gptcli.memory import training_memory
 from gptcli.text.dataset import Dataset
 from gptcli.training import plan as planning
-from gptcli.training.memory import training_memory
 from gptcli.training.plan import Request, check_request, make_plan
 from tests.training.small_runs import CPU, plan, request, run, small_dataset
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from gptcli import machine, memory
 from gptcli.config import ModelConfig
+from gptcli.machine import free_memory, total_memory
+from gptcli.memory import largest_micro_batch, sampling_memory, training_memory
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPT, parameter_count
 from gptcli.presets import preset
-from gptcli.training import machine, memory
-from gptcli.training.machine import free_memory, total_memory
-from gptcli.training.memory import largest_micro_batch, sampling_memory, training_memory
 from tests.conftest import ROOT
 from tests.model.variants import VARIANTS, variant
 
@@ -31,8 +31,8 @@ from gptcli.config import build_config
 from gptcli.presets import preset
 from gptcli.model.gpt import GPT
 from gptcli.training.gradients import accumulate_gradients
-from gptcli.training.machine import resident_memory
-from gptcli.training.memory import training_memory
+from gptcli.machine import resident_memory
+from gptcli.memory import training_memory
 from gptcli.training.optimizer import Optimizer
 
 name, micro, steps, dtype = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), getattr(torch, sys.argv[4])

@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass
 import torch
 
 from gptcli.config import ModelConfig
+from gptcli.machine import resident_memory
 from gptcli.model.cache import cache_bytes
 from gptcli.model.gpt import parameter_count, unfilled_gpt
 from gptcli.model.loss import CHUNK_LOGITS
-from gptcli.training.machine import resident_memory
 
 FLOAT32 = 4
 """Bytes; parameters, gradients, optimizer state and the residual stream are float32 whatever the products are in."""
@@ -28,9 +28,15 @@ KERNELS = {"cpu": 28 << 20, "cuda": 32 << 20, "mps": 0}
 """Bytes that the first step adds once: oneDNN's code and threads' buffers on a CPU, cuBLAS's workspace on CUDA."""
 
 ALLOCATOR_SHARE = {"cpu": 0.4, "cuda": 0.0, "mps": 0.0}
-"""Holes that tensors of many sizes leave between them on the C library's heap, as a share of what comes and goes in a
-step. Measured with glibc between 0.26 (64 sequences of `small`) and 0.6 (16 of them in half precision). CUDA's figure
-counts tensors only, so it has none."""
+"""Heap fragmentation, as a share of what is allocated and freed in a step. Measured with glibc between 0.26 (64
+sequences of `small`) and 0.6 (16 of them in half precision). CUDA's figure counts tensors only, so it has none."""
+
+RECOMPUTING_SHARE = {"cpu": 1.3, "cuda": 0.0, "mps": 0.0}
+"""The same where blocks are computed again, which allocates and frees all of a block's tensors once for each of them.
+Measured between 1.1 and 1.5 (docs/log.md)."""
+
+CHOICE_BYTES = 32
+"""What choosing a token takes for each id of the vocabulary: logits, kept, sorted ones, and float64 probabilities."""
 
 HEAP_BLOCK = 32 << 20
 """Bytes above which glibc maps and unmaps a block at every use, which made updates of `small` with 64 sequences at once
@@ -47,7 +53,7 @@ class TrainingMemory:
     parameters: int
     gradients: int
     optimizer: int
-    """AdamW's two moments."""
+    """AdamW's two moments; Muon keeps one for the matrices inside the blocks, which is less."""
     casts: int
     """Copies of the weight matrices in the half-size format; 0 in float32."""
     activations: int
@@ -121,7 +127,7 @@ def training_memory(
         casts=_casts(config, dtype.itemsize),
         activations=activations,
         loss=loss,
-        allocator=int(ALLOCATOR_SHARE[device_type] * (activations + loss)),
+        allocator=int((RECOMPUTING_SHARE if recompute else ALLOCATOR_SHARE)[device_type] * (activations + loss)),
         process=_process(device_type, process, trains=True),
         kernels=KERNELS[device_type],
     )
@@ -139,10 +145,15 @@ def sampling_memory(
         loading=FLOAT32 * parameters if device_type == "cpu" else 0,
         cache=batch_size * cache_bytes(config, item),
         activations=10 * row,  # residual stream, its norm, the MLP before and after GELU
-        logits=4 * FLOAT32 * batch_size * config.vocab_size,  # logits, and sorted, cumulated and kept ones
+        logits=batch_size * CHOICE_BYTES * config.vocab_size,
         process=_process(device_type, process, trains=False),
         kernels=KERNELS[device_type],
     )
+
+
+def sample_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
+    """Bytes that each of many texts takes while they are sampled: its keys and values, and the choice of its token."""
+    return cache_bytes(config, dtype.itemsize) + CHOICE_BYTES * config.vocab_size
 
 
 def largest_micro_batch(
@@ -159,7 +170,7 @@ def largest_micro_batch(
     On a CPU more at once than keeps an activation below `HEAP_BLOCK` gains nothing, and is not taken.
     """
     usable = free_bytes * (CUDA_RESERVE if device_type == "cuda" else 1.0)
-    most = max(1, HEAP_BLOCK // (FLOAT32 * _inside(config) * config.block_size)) if device_type == "cpu" else batch_size
+    most = max(1, HEAP_BLOCK // (FLOAT32 * config.mlp_rows * config.block_size)) if device_type == "cpu" else batch_size
     for size in range(min(batch_size, most), 0, -1):
         if (
             batch_size % size == 0
@@ -167,14 +178,6 @@ def largest_micro_batch(
         ):
             return size
     return None
-
-
-def cache_bytes_per_token(config: ModelConfig, dtype: torch.dtype) -> int:
-    """Bytes of the key-value cache for one token of one sequence: a key and a value for each of its heads and layers.
-
-    Layers with a sliding window take no more once that is full.
-    """
-    return 2 * config.n_layer * config.kv_heads * config.head_width * dtype.itemsize
 
 
 def _activations(config: ModelConfig, sequences: int, item: int, device_type: str, recompute: bool) -> int:
@@ -192,7 +195,7 @@ def _activations(config: ModelConfig, sequences: int, item: int, device_type: st
         block += row * mask * (1 + (config.n_expert_active if config.n_expert else 1))
     # The output of the final norm, with pre-norm its input too; the dropout mask of the embeddings.
     edges = row * (item + FLOAT32 * dropout) + (row * FLOAT32 + normed if config.norm_placement == "pre" else 0)
-    inside = sequences * config.block_size * _inside(config) * item  # the gradient of the MLP's inside
+    inside = sequences * config.block_size * config.mlp_rows * item  # the gradient of the MLP's inside
     return (config.n_layer * row * FLOAT32 + block if recompute else config.n_layer * block) + edges + inside
 
 
@@ -221,11 +224,6 @@ def _mlp(config: ModelConfig, sequences: int, item: int) -> int:
     if config.n_expert:  # each expert's copies of the tokens that chose it, its results, and those weighted
         kept = config.n_expert_active * (kept + config.n_embd * (2 * item + FLOAT32))
     return sequences * config.block_size * kept
-
-
-def _inside(config: ModelConfig) -> int:
-    """Width of the largest activation of a token: the inside of the MLP."""
-    return config.mlp_inner * (2 if config.mlp == "swiglu" else 1)
 
 
 def _loss(config: ModelConfig, tokens: int, item: int, device_type: str) -> int:
