@@ -86,12 +86,13 @@ def new_directory(final: Path, *, manifest: str | None = MANIFEST, replace: bool
     of it once the new one is there. Two renamings are needed for that: who is killed between them finds the old folder
     in its place again after the next `remove_leftovers`.
     """
-    temporary = _hidden(final, TEMPORARY_SUFFIX)
+    refuse_working_folder(final)
     with disk_errors(final):
         _make_directories(final.parent)
     remove_leftovers(final.parent, of=final.name)
     if is_occupied(final) and not replace:
         raise StorageError(f"'{final}' is already there.", "Choose another place with --out.")
+    temporary = _hidden(final, TEMPORARY_SUFFIX)
     with disk_errors(final):
         temporary.mkdir()
     try:
@@ -228,6 +229,15 @@ def mismatch(folder: Path, files: dict[str, dict[str, Any]], *, hashes: bool = T
         if hashes and sha256_of_file(path) != expected["sha256"]:
             return f"'{path}' was altered (its sha256 differs)"
     return ""
+
+
+def refuse_working_folder(final: Path) -> None:
+    """Raise StorageError if `final` is the folder that the user is in: a new one would leave the shell nowhere."""
+    with disk_errors(final):
+        is_here = final.resolve() == Path.cwd()
+    if is_here:
+        hint = "Name a folder inside or beside it with --out."
+        raise StorageError(f"'{final}' is the folder that you are in, where no new one can be put.", hint)
 
 
 def is_occupied(path: Path) -> bool:

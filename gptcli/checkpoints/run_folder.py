@@ -19,6 +19,7 @@ from gptcli.checkpoints.small_files import read_json
 from gptcli.checkpoints.tensors import read_metadata, tensor_file
 from gptcli.config import ModelConfig, RunConfig, load_config_file, parse_config, to_toml
 from gptcli.errors import ConfigError, ModelFolderError, StorageError
+from gptcli.interop.hub import model_name
 from gptcli.interop.huggingface import config_to_hf, tokenizer_settings
 from gptcli.storage import MANIFEST, disk_errors, fingerprints, new_directory, to_json, write_file
 from gptcli.text.dataset import Dataset
@@ -63,7 +64,7 @@ def create_run(
         for name, content in hugging_face_files(config.model, dataset.tokenizer, dataset.start_id, end_id).items():
             new.write(name, content)
         new.write(names.RUN_CONFIG, to_toml(config).encode())
-        new.write(names.README, model_card(path.name, config, dataset, Progress()).encode())
+        new.write(names.README, model_card(model_name(path), config, dataset, Progress()).encode())
         new.make_folder(names.CHECKPOINTS)
         if weights is not None:
             new.write(names.MODEL, tensor_file(weights, {"step": "0"}))
@@ -128,7 +129,7 @@ def replace_weights(run: StoredRun, tensors: dict[str, Tensor], *, step: int, va
 
 def write_card(run: StoredRun, dataset: Dataset, progress: Progress) -> None:
     """Bring the model card up to date with the result; nothing is written if it is."""
-    card = model_card(run.path.name, run.config, dataset, progress).encode()
+    card = model_card(model_name(run.path), run.config, dataset, progress).encode()
     path = run.path / names.README
     with disk_errors(path):
         if path.is_file() and path.read_bytes() == card:
@@ -156,6 +157,7 @@ def newest_run(root: Path) -> Path | None:
 
 def next_free(path: Path) -> Path:
     """`runs/book` → `runs/book-2`, or the first higher number that is free."""
+    path = path if path.name else path.resolve()
     number = 2
     while (candidate := path.with_name(f"{path.name}-{number}")).exists():
         number += 1

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from gptcli.errors import StorageError
-from gptcli.storage import disk_errors
+from gptcli.storage import disk_errors, refuse_working_folder
 
 _HINT = "Choose another place with --out, or replace it with --force."
 
@@ -34,6 +34,7 @@ def require_free_folder(path: Path, names: Collection[str], *, force: bool) -> N
     An empty folder does not count. `force` allows to replace an earlier export, which holds nothing but `names`: nobody
     should lose a run or a home folder to a slip of the fingers.
     """
+    refuse_working_folder(path)
     with disk_errors(path):
         if not path.exists():
             return

@@ -14,6 +14,7 @@ from gptcli.checkpoints.run_folder import StoredRun, is_run, read_run
 from gptcli.checkpoints.tensors import read_metadata
 from gptcli.config import differences
 from gptcli.errors import ModelFolderError
+from gptcli.interop.hub import model_name
 from gptcli.model.gpt import parameter_count
 from gptcli.report.model import ModelReport, describe_model
 from gptcli.training.budget import why_finished
@@ -106,9 +107,9 @@ def describe_run(path: Path, batch_size: int | None, length: int) -> RunReport:
     progress = checkpoint.progress if checkpoint else Progress()
     size = batch_size or train.micro_batch_size or train.batch_size
     return RunReport(
-        name=path.name,
+        name=model_name(path),
         path=str(path),
-        model=describe_model(path.name, run.config.model, size, length, train.dtype, samples=batch_size or 1),
+        model=describe_model(model_name(path), run.config.model, size, length, train.dtype, samples=batch_size or 1),
         summary=_summary(run, checkpoint.progress if checkpoint else None),
         tokens=progress.tokens,
         seconds=progress.seconds,
@@ -167,7 +168,7 @@ def _summary(run: StoredRun, progress: Progress | None) -> RunSummary:
         state = "finished" if why_finished(run.config, progress) else "resumable"
     counters = progress or Progress()
     return RunSummary(
-        name=run.path.name,
+        name=model_name(run.path),
         path=str(run.path),
         state=state,
         preset=run.config.preset,

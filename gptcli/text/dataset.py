@@ -19,7 +19,15 @@ from gptcli import storage
 from gptcli.config import DataConfig, TokenizerConfig
 from gptcli.errors import CorpusError, DatasetError, StorageError, TokenizerError
 from gptcli.text.corpus import STANDARD_INPUT, OnBytes, TextFile, find_texts, hash_text, printable, size_of
-from gptcli.text.manifest import FORMAT, MANIFEST_FILE, SourceEntry, SplitEntry, digest, read_manifest
+from gptcli.text.manifest import (
+    FORMAT,
+    MANIFEST_FILE,
+    SourceEntry,
+    SplitEntry,
+    digest,
+    is_dataset_name,
+    read_manifest,
+)
 from gptcli.text.survey import survey
 from gptcli.text.tokenizer import Tokenizer, load_tokenizer
 from gptcli.text.tokenizer_json import TOKENIZER_FILE
@@ -148,6 +156,8 @@ def prepare(
     TokenizerError, DatasetError or StorageError.
     """
     _refuse_foreign(out)
+    if force or not is_dataset(out):
+        storage.refuse_working_folder(out)
     with _find_sources(inputs, tokenizer, data, on_progress) as sources:
         if is_dataset(out) and not force:
             if read_manifest(out).key == sources.key:
@@ -156,7 +166,7 @@ def prepare(
                 f"'{out}' is a dataset of other text or settings.",
                 "Choose another place with --out, or replace it with --force.",
             )
-        return sources.write(out, out.name)
+        return sources.write(out, out.name if is_dataset_name(out.name) else _plain(out.name))
 
 
 def find_or_prepare(
@@ -272,12 +282,17 @@ def _refuse_foreign(out: Path) -> None:
 
 
 def _safe_name(given: str) -> str:
-    """A folder name from an input: letters, digits, dot, dash and underscore; `text` if nothing is left."""
+    """A folder name from an input: letters, digits, dot, dash and underscore."""
     path = Path("standard-input") if given == STANDARD_INPUT else Path(given)
     stem = path.name if path.is_dir() else path.stem
     if not stem or stem == "..":
         stem = path.resolve().name
-    return re.sub(r"[^\w.-]+", "-", stem).strip("-.")[:_LONGEST_NAME] or "text"
+    return _plain(stem)
+
+
+def _plain(name: str) -> str:
+    """.my book → my-book; `text` if nothing is left."""
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.")[:_LONGEST_NAME] or "text"
 
 
 def _open_split(path: Path, entry: SplitEntry, vocab_size: int) -> Split:

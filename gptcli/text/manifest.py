@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from gptcli.errors import DatasetError
 from gptcli.untrusted import read_bounded, strict_json
@@ -19,6 +19,7 @@ _MOST_COUNT = 1 << 53
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Positive = Annotated[int, Field(ge=1, le=_MOST_COUNT)]
+Name = Annotated[str, Field(pattern=r"^[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]*$", max_length=200)]
 
 
 class _Entry(BaseModel):
@@ -70,7 +71,7 @@ class Manifest(_Entry):
     """The content of `dataset.json`."""
 
     format: Literal[1]
-    name: Annotated[str, Field(pattern=r"^[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]*$", max_length=200)]
+    name: Name
     """What runs are called after: a plain folder name."""
     key: Sha256
     """Hash of the sources and of the tokenizer and split settings: equal keys give equal datasets."""
@@ -98,6 +99,15 @@ class Manifest(_Entry):
         """Hexadecimal sha256 of the tokenizer and the ids: what a run trained on, wherever the folder lies."""
         hashes = [[shard.sha256 for shard in split.shards] for split in (self.train, self.val)]
         return digest([self.tokenizer.fingerprint, hashes])
+
+
+def is_dataset_name(text: str) -> bool:
+    """Whether a dataset can be called so."""
+    try:
+        TypeAdapter(Name).validate_python(text)
+    except ValidationError:
+        return False
+    return True
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -34,7 +34,7 @@ from gptcli.memory import largest_micro_batch, training_memory
 from gptcli.model.gpt import parameter_count
 from gptcli.model.precision import choose_dtype
 from gptcli.presets import Values, fine_tuning
-from gptcli.storage import is_occupied
+from gptcli.storage import is_occupied, refuse_working_folder
 from gptcli.text.dataset import Dataset
 from gptcli.text.writing import is_path
 from gptcli.training.batches import Batches
@@ -107,12 +107,15 @@ def check_request(request: Request, path: Path | None, device: torch.device) -> 
 
 def refuse_foreign(path: Path) -> None:
     """Raise StorageError where something other than a run or an empty folder stands; ModelFolderError: half a run."""
-    if is_occupied(path) and not is_run(path):
+    if is_run(path):
+        return
+    if is_occupied(path):
         if part := missing_part(path):
             hint = "Restore it from a copy, or choose another place with --out."
             raise ModelFolderError(f"The run '{path}' is damaged: '{part}' is missing.", hint)
         kind = "a folder with other things in it" if path.is_dir() else "a file"
         raise StorageError(f"'{path}' is {kind}, not a run.", "Choose another place with --out.")
+    refuse_working_folder(path)
 
 
 def complete_config(

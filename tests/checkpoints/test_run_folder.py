@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from gptcli.checkpoints import run_folder
+from gptcli.checkpoints.checkpoint import Progress
 from gptcli.checkpoints.model_folder import open_model, verify_run_files
 from gptcli.checkpoints.run_folder import (
     create_run,
@@ -20,12 +21,14 @@ from gptcli.checkpoints.run_folder import (
     read_run,
     replace_weights,
     update_config,
+    write_card,
 )
 from gptcli.checkpoints.tensors import read_metadata
 from gptcli.config import RunConfig
 from gptcli.errors import ModelFolderError, StorageError
 from gptcli.interop.huggingface import tensors_to_hf
 from gptcli.model.gpt import GPT
+from gptcli.report.run import describe_run
 from gptcli.storage import FolderLock, mismatch
 from gptcli.text.dataset import Dataset
 from tests.training.small_runs import plan, run
@@ -163,6 +166,22 @@ def test_the_newest_run(dataset: Dataset, config: RunConfig, tmp_path: Path) -> 
     made = read_run(tmp_path / "runs/b")
     replace_weights(made, weights(config), step=1, val_loss=1.0)
     assert newest_run(tmp_path / "runs") == tmp_path / "runs/b"
+
+
+def test_a_run_from_inside(
+    dataset: Dataset, config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "book").mkdir()
+    monkeypatch.chdir(tmp_path / "book")
+    with pytest.raises(StorageError, match="the folder that you are in"):
+        create_run(Path(), config, dataset)
+    made = create_run(tmp_path / "run", config, dataset)
+    card = (made.path / "README.md").read_text()
+    monkeypatch.chdir(made.path)
+    write_card(read_run(Path()), dataset, Progress())
+    assert Path("README.md").read_text() == card
+    assert describe_run(Path(), None, config.model.block_size).summary.name == "run"
+    assert next_free(Path()) == tmp_path / "run-2"
 
 
 def test_the_next_free_name(tmp_path: Path) -> None:

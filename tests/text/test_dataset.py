@@ -205,6 +205,29 @@ def test_what_is_no_dataset_is_never_replaced(tmp_path: Path, book: str, force: 
     assert is_dataset(make(tmp_path / "empty", book, force=force).dataset.path)
 
 
+def test_the_working_folder_is_refused_before_anything_is_read(
+    tmp_path: Path, book: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for out in (Path(), tmp_path / "here", Path("../here")):
+        with pytest.raises(StorageError, match="the folder that you are in"):
+            make(out, "no such text.txt")
+    made = make(tmp_path / "made", book).dataset
+    monkeypatch.chdir(made.path)
+    assert make(Path(), book).reused
+    with pytest.raises(StorageError, match="the folder that you are in"):
+        make(Path(), book, force=True)
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [(".x", "x"), ("my data.v2", "my data.v2"), ("a\nb", "a-b"), ("\udcff", "text"), ("...", "text")],
+)
+def test_any_folder_can_be_a_dataset(tmp_path: Path, book: str, folder: str, name: str) -> None:
+    assert make(tmp_path / folder, book).dataset.name == name
+
+
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     short = write(tmp_path, "short.txt", "abcd")
     with pytest.raises(CorpusError, match="validation part has 1 token, and needs 2"):

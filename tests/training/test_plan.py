@@ -193,6 +193,12 @@ def test_what_is_no_run_is_left_alone(dataset: Dataset, tmp_path: Path, kind: st
     assert list(tmp_path.iterdir()) == [place]
 
 
+def test_the_working_folder_is_refused_before_any_text_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StorageError, match="the folder that you are in"):
+        check_request(request(), Path(), CPU)
+
+
 def test_a_name_that_is_too_long(dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="too long"):
         plan(dataset, tmp_path / ("x" * 300))
