@@ -39,8 +39,8 @@ CHOICE_BYTES = 32
 """What choosing a token takes for each id of the vocabulary: logits, kept, sorted ones, and float64 probabilities."""
 
 HEAP_BLOCK = 32 << 20
-"""Bytes above which glibc maps and unmaps a block at every use, which made updates of `small` with 64 sequences at once
-slower than with 8, for five times the memory (docs/log.md). The inside of the MLP is the largest activation."""
+"""Bytes from which on glibc maps and unmaps a block at every use, which made updates of `small` with 64 sequences at
+once slower than with 8, for five times the memory (docs/log.md). The inside of the MLP is the largest activation."""
 
 CUDA_RESERVE = 0.9
 """Share of a GPU's free memory that a plan may use: the caching allocator needs some room to cut its blocks."""
@@ -170,7 +170,8 @@ def largest_micro_batch(
     On a CPU more at once than keeps an activation below `HEAP_BLOCK` gains nothing, and is not taken.
     """
     usable = free_bytes * (CUDA_RESERVE if device_type == "cuda" else 1.0)
-    most = max(1, HEAP_BLOCK // (FLOAT32 * config.mlp_rows * config.block_size)) if device_type == "cpu" else batch_size
+    inside = FLOAT32 * config.mlp_rows * config.block_size
+    most = max(1, (HEAP_BLOCK - 1) // inside) if device_type == "cpu" else batch_size
     for size in range(min(batch_size, most), 0, -1):
         if (
             batch_size % size == 0
