@@ -126,10 +126,12 @@ def score_texts(
 ) -> Scores:
     """Score texts, each by itself; `stride` None is half a context. `on_progress` learns of the bytes that are scored.
 
-    Raises UsageError for a stride beyond the context, CorpusError for what is no text or too short, and TokenizerError
-    for characters that the model does not know, unless they are skipped.
+    Raises UsageError for a context of one token or a stride beyond the context, CorpusError for what is no text or too
+    short, and TokenizerError for characters that the model does not know, unless they are skipped.
     """
     context = folder.model.config.block_size
+    if context < 2:
+        raise UsageError("With a context of 1 no token is predicted from another.", "Use a context of 2 or more.")
     chosen = max(1, context // 2) if stride is None else stride
     if chosen > context:
         raise UsageError(

@@ -13,6 +13,7 @@ from gptcli.config import ModelConfig
 from gptcli.errors import CorpusError, TokenizerError, UsageError
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
 from gptcli.model.gpt import GPT
+from gptcli.model.resize import with_context
 from gptcli.report import scores
 from gptcli.report.scores import score_texts, strided_windows
 from gptcli.text.char import char_tokenizer
@@ -128,4 +129,7 @@ def test_what_cannot_be_scored(folder: ModelFolder, tmp_path: Path) -> None:
         score_texts(folder, [str(path)], (), 17, skip_unknown=True)
     path.write_text("d", encoding="utf-8")
     with pytest.raises(CorpusError, match="too short"):
+        score_texts(folder, [str(path)], (), None, skip_unknown=True)
+    with_context(folder.model, 1)
+    with pytest.raises(UsageError, match="context of 1"):
         score_texts(folder, [str(path)], (), None, skip_unknown=True)
