@@ -112,19 +112,25 @@ def _read_checkpoint(
 ) -> tuple[dict[str, Tensor], dict[str, str], Path]:
     """The weights that `best`, `last` or a step number names, as `read_weights` gives them; raises ModelFolderError."""
     steps = checkpoint_steps(folder)
-    if checkpoint == "best" and steps and not has_weights(folder):
-        hint = "Use --checkpoint last, or go on with the training."
-        raise ModelFolderError(
-            f"'{folder / names.MODEL}' is not there: nothing was evaluated yet, or it is lost.", hint
-        )
     if checkpoint == "best":
+        if not has_weights(folder):
+            raise _no_best_weights(folder, steps)
         return read_weights(folder, config)
     if checkpoint == "last" and steps:
         return read_weights(folder / names.CHECKPOINTS / names.checkpoint_name(steps[-1]), config)
     if found := [step for step in steps if str(step) == checkpoint]:
         return read_weights(folder / names.CHECKPOINTS / names.checkpoint_name(found[0]), config)
     kept = f"It keeps steps {', '.join(map(str, steps))}" if steps else "It keeps no checkpoint"
-    raise ModelFolderError(f"'{folder}' has no checkpoint '{checkpoint}'.", f"{kept}; `best` is always there.")
+    best = "; `best` is there." if has_weights(folder) else "."
+    raise ModelFolderError(f"'{folder}' has no checkpoint '{checkpoint}'.", f"{kept}{best}")
+
+
+def _no_best_weights(folder: Path, steps: list[int]) -> ModelFolderError:
+    missing = f"'{folder / names.MODEL}' is not there"
+    if not (folder / names.CHECKPOINTS).is_dir():  # no run, which has that from its first moment on
+        return ModelFolderError(f"{missing}.", "Restore the folder from its source.")
+    hint = "Use --checkpoint last, or go on with the training." if steps else "Go on with the training."
+    return ModelFolderError(f"{missing}: nothing was evaluated yet, or it is lost.", hint)
 
 
 def checkpoint_steps(folder: Path) -> list[int]:
@@ -171,7 +177,7 @@ def damage(folder: Path, manifest: dict[str, Any], *, leaving_out: str = "") -> 
 
 def refuse_pickles(path: Path) -> None:
     """Raise ModelFolderError for a pickled model, a file, or a folder with nothing but pickled weights."""
-    if path.suffix in PICKLED or (path.is_dir() and not has_weights(path) and _has_pickles(path)):
+    if is_pickle(path) or (path.is_dir() and not has_weights(path) and any(map(is_pickle, path.iterdir()))):
         raise ModelFolderError(
             f"'{path}' holds pickled weights, which are not opened: reading a pickle can run any code.",
             "Convert them to safetensors with a tool that you trust, in a place where that is safe.",
@@ -182,5 +188,6 @@ def refuse_pickles(path: Path) -> None:
         raise ModelFolderError(f"'{path}' is a file, not a model folder.", "Give the run folder.")
 
 
-def _has_pickles(folder: Path) -> bool:
-    return any(entry.suffix in PICKLED for entry in folder.iterdir())
+def is_pickle(path: Path) -> bool:
+    """Whether a file is named as pickled weights are; a folder may have any name."""
+    return path.suffix in PICKLED and path.is_file()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gptcli.checkpoints import names
-from gptcli.checkpoints.model_folder import PICKLED, read_model_config, refuse_pickles
+from gptcli.checkpoints.model_folder import is_pickle, read_model_config, refuse_pickles
 from gptcli.checkpoints.run_folder import is_run, read_run
 from gptcli.config import build_config
 from gptcli.errors import GptcliError, ModelFolderError, UsageError
@@ -163,9 +163,9 @@ def _preset(name: str) -> PresetSummary:
 
 
 def _require(path: Path) -> None:
-    if path.suffix in PICKLED:
+    if is_pickle(path):
         refuse_pickles(path)
-    if path.suffix == ".safetensors":
+    if path.suffix == ".safetensors" and path.is_file():
         raise ModelFolderError(f"'{path}' is the weights of a model alone.", "Give the folder that it belongs to.")
     if path.exists():
         if path.is_dir() and not is_run(path):

@@ -1,0 +1,62 @@
+"""Opening a model folder: which weights, and what is said where they are not there."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gptcli.checkpoints import names
+from gptcli.checkpoints.model_folder import open_model, read_model_config
+from gptcli.checkpoints.run_folder import create_run
+from gptcli.errors import ModelFolderError
+from gptcli.report.inspection import inspect_path
+from gptcli.report.run import RunReport
+from gptcli.text.dataset import Dataset
+from tests.training.small_runs import plan, run
+
+
+def refused(folder: Path, checkpoint: str) -> tuple[str, str]:
+    with pytest.raises(ModelFolderError) as refusal:
+        open_model(folder, checkpoint)
+    return refusal.value.message, refusal.value.hint
+
+
+def test_a_run_before_its_first_evaluation(dataset: Dataset, tmp_path: Path) -> None:
+    folder = create_run(tmp_path / "run", plan(dataset, tmp_path / "run").config, dataset).path
+    missing = f"'{folder / names.MODEL}' is not there: nothing was evaluated yet, or it is lost."
+    assert refused(folder, "best") == (missing, "Go on with the training.")
+    assert refused(folder, "last") == (f"'{folder}' has no checkpoint 'last'.", "It keeps no checkpoint.")
+
+
+def test_a_run_whose_best_weights_are_lost(dataset: Dataset, tmp_path: Path) -> None:
+    run(dataset, tmp_path / "run", {"train.max_steps": 2})
+    folder = tmp_path / "run"
+    assert refused(folder, "7") == (f"'{folder}' has no checkpoint '7'.", "It keeps steps 2; `best` is there.")
+    (folder / names.MODEL).unlink()
+    message, hint = refused(folder, "best")
+    assert "nothing was evaluated yet, or it is lost" in message
+    assert hint == "Use --checkpoint last, or go on with the training."
+    assert refused(folder, "7")[1] == "It keeps steps 2."
+    shutil.rmtree(folder / names.CHECKPOINTS)
+    assert refused(folder, "best") == (
+        f"'{folder / names.MODEL}' is not there.",
+        "Restore the folder from its source.",
+    )
+
+
+@pytest.mark.parametrize("name", ["corpus.bin", "old.pt", "small.safetensors"])
+def test_a_folder_may_have_any_name(dataset: Dataset, tmp_path: Path, name: str) -> None:
+    """The text corpus.bin.txt makes the run corpus.bin."""
+    run(dataset, tmp_path / name, {"train.max_steps": 1})
+    assert open_model(tmp_path / name).step == 1
+    assert isinstance(inspect_path(tmp_path / name, None, None), RunReport)
+
+
+def test_what_is_not_there_is_no_pickle(tmp_path: Path) -> None:
+    with pytest.raises(ModelFolderError, match="There is no"):
+        read_model_config(tmp_path / "nowhere.pt")
+    (tmp_path / "here.pt").touch()
+    with pytest.raises(ModelFolderError, match="pickled"):
+        read_model_config(tmp_path / "here.pt")
