@@ -12,6 +12,11 @@ from gptcli.errors import DeviceError
 
 AMX_PAYS_FROM_WIDTH = 256
 """On CPUs with AMX, bfloat16 products outweigh the casts around them from about this model width (docs/log.md)."""
+_DTYPES: dict[DtypeName, torch.dtype] = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ def choose_dtype(requested: DtypeName | None, device: torch.device, n_embd: int)
         if requested == "bfloat16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(False):
             raise DeviceError("This GPU has no bfloat16 units.", "Use --dtype float16.")
         in_tf32 = device.type == "cuda" and requested == "float32"
-        return NumberFormat(getattr(torch, requested), "as asked" + (", with products in TF32" if in_tf32 else ""))
+        return NumberFormat(torch_dtype(requested), "as asked" + (", with products in TF32" if in_tf32 else ""))
     if device.type == "cuda":
         if torch.cuda.is_bf16_supported(False):
             return NumberFormat(torch.bfloat16, "because this GPU has bfloat16 units")
@@ -88,14 +93,14 @@ def has_amx() -> bool:
     return bool(capabilities.get("amx_bf16"))
 
 
+def torch_dtype(name: DtypeName) -> torch.dtype:
+    """ "float32" → torch.float32."""
+    return _DTYPES[name]
+
+
 def dtype_name(dtype: torch.dtype) -> DtypeName:
     """torch.float32 → "float32"."""
-    names: dict[torch.dtype, DtypeName] = {
-        torch.float32: "float32",
-        torch.bfloat16: "bfloat16",
-        torch.float16: "float16",
-    }
-    return names[dtype]
+    return next(name for name, known in _DTYPES.items() if known is dtype)
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gptcli.config import RunConfig
+from gptcli.text.dataset import Dataset
 from gptcli.text.tokens import TokenStream
 
 
@@ -54,3 +56,11 @@ class Batches:
             self._orders = dict(list(self._orders.items())[-1:])
             self._orders[epoch] = offset, random.permutation(self.windows_per_epoch)
         return self._orders[epoch]
+
+
+def training_batches(config: RunConfig, dataset: Dataset) -> Batches:
+    """The batches of a run over the training part of its text."""
+    train = config.train
+    return Batches(
+        dataset.train.stream, block_size=config.model.block_size, batch_size=train.batch_size, seed=train.seed
+    )

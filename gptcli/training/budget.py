@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gptcli.checkpoints.checkpoint import Progress
 from gptcli.config import RunConfig, TrainConfig
-from gptcli.training.events import Finished, StopReason
+from gptcli.training.events import StopReason
 
 
 def budget_end(config: TrainConfig, progress: Progress, seconds: float) -> StopReason | None:
@@ -28,17 +28,3 @@ def why_finished(config: RunConfig, progress: Progress) -> str:
     if end == "max_time":
         return f"its {train.max_time:,.0f} seconds are used up; --max-time {2 * progress.seconds:.0f}s goes on"
     return ""
-
-
-def closing_event(progress: Progress, reason: StopReason, *, seconds: float, signum: int = 0) -> Finished:
-    """The last event of a session."""
-    return Finished(
-        step=progress.step,
-        tokens=progress.tokens,
-        seconds=seconds,
-        stopped=reason,
-        signum=signum,
-        val_loss=progress.val_loss,
-        best_val_loss=progress.best_val_loss,
-        best_step=progress.best_step,
-    )

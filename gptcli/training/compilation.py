@@ -11,8 +11,7 @@ from torch import Tensor
 from gptcli.config import Compile
 from gptcli.errors import DeviceError
 from gptcli.model.gpt import GPT
-from gptcli.model.precision import autocast
-from gptcli.training.gradients import Hidden
+from gptcli.training.gradients import Hidden, accumulate_gradients
 
 FEWEST_STEPS = 300
 """Compilation takes a minute or so on a GPU; a shorter run does not earn it back."""
@@ -26,8 +25,8 @@ def compile_hidden(
     With `recompute` it keeps no activations of blocks.
 
     The choice depends on the whole run, not on what is left of it, so that a resumed run goes on with the same kernels.
-    `ids` (B, T) is an example of the input, on which the compiled model proves itself, backward pass included; no
-    gradient and no random state is left behind. Raises DeviceError if `mode` is "on" and compiling fails.
+    `ids` (b, T + 1) is a micro-batch as updates have it, on which the compiled model proves itself, backward pass
+    included; no gradient and no random state is left behind. Raises DeviceError if `mode` is "on" and compiling fails.
     """
     hidden: Hidden = partial(model.hidden, recompute=True) if recompute else model.hidden
     reason = _reason_against(model.wte.weight.device, max_steps)
@@ -59,12 +58,13 @@ def _reason_against(device: torch.device, max_steps: int) -> str:
 
 
 def _try(model: GPT, hidden: Hidden, ids: Tensor, dtype: torch.dtype) -> None:
-    device = ids.device
-    forked = [device] if device.type == "cuda" else []
+    forked = [ids.device] if ids.device.type == "cuda" else []
     try:
         with torch.random.fork_rng(devices=forked):
-            with autocast(device, dtype):
-                loss = model.summed_loss(hidden(ids), ids)
-            loss.backward()  # type: ignore[no-untyped-call]
+            accumulate_gradients(model, hidden, ids, len(ids), dtype, _backward)
     finally:
         model.zero_grad()  # a backward pass that failed half-way has left some
+
+
+def _backward(loss: Tensor) -> None:
+    loss.backward()  # type: ignore[no-untyped-call]

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from gptcli.checkpoints.checkpoint import Progress
+
 StopReason = Literal["max_steps", "max_time", "patience", "interrupted"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StepMetrics:
     """One logged update. `step` counts finished updates; the loss is of that update's batch, in nats per token."""
 
@@ -36,7 +38,7 @@ class Heartbeat:
     step: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EvalMetrics:
     """One pass over the validation text."""
 
@@ -44,9 +46,8 @@ class EvalMetrics:
     loss: float
     """Nats per token."""
     bits_per_byte: float
-    best: bool
-    """Whether this is the lowest loss so far; if so the run's weights were replaced."""
     best_loss: float
+    """The lowest so far, this one included."""
     best_step: int
     seconds: float
     """Training time so far."""
@@ -62,10 +63,11 @@ class CheckpointSaved:
 
 @dataclass(frozen=True)
 class SaveFailed:
-    """The disk refused something; training goes on."""
+    """The disk refused something that is no reason to end training."""
 
     step: int
     message: str
+    """A sentence for the user."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Note:
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Finished:
     """The end: the last event."""
 
@@ -97,6 +99,20 @@ class Finished:
     """The last validation loss."""
     best_val_loss: float | None
     best_step: int | None
+
+    @classmethod
+    def after(cls, progress: Progress, stopped: StopReason, *, seconds: float, signum: int = 0) -> Finished:
+        """The end of a session that came so far."""
+        return cls(
+            step=progress.step,
+            tokens=progress.tokens,
+            seconds=seconds,
+            stopped=stopped,
+            signum=signum,
+            val_loss=progress.val_loss,
+            best_val_loss=progress.best_val_loss,
+            best_step=progress.best_step,
+        )
 
 
 Event = StepMetrics | Heartbeat | EvalMetrics | CheckpointSaved | SaveFailed | SampleDrawn | Note | Finished

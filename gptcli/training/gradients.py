@@ -38,7 +38,7 @@ def accumulate_gradients(
     for micro in torch.split(ids, micro_batch_size):  # (b, T + 1)
         routing, share = Routing() if experts else None, len(micro) / len(ids)
         with autocast(ids.device, dtype):
-            states = hidden(micro[:, :-1], None, routing) if routing else hidden(micro[:, :-1])  # (b, T, C)
+            states = hidden(micro[:, :-1], None, routing)  # (b, T, C)
             part = model.summed_loss(states, micro[:, 1:]) / total
         if routing and spread:
             spread.add(routing, share)  # before the backward pass, in which recomputed blocks route once more

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from gptcli.config import OptimConfig
+from gptcli.model.gpt import GPT
 from gptcli.model.precision import has_amx
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -84,6 +85,17 @@ class Muon(torch.optim.Optimizer):
             for part in torch.split(tensors[parameter], sizes):
                 found.setdefault(part.shape, []).append(part)
         return found
+
+
+def muon_over(model: GPT, config: OptimConfig) -> Muon:
+    """Muon for the matrices inside the blocks of a model."""
+    parameters = {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if name.startswith("h.") and parameter.dim() == 2 and not name.endswith("router.weight")
+    }
+    rows = [*model.config.qkv_rows]
+    return Muon(parameters, config, {name: rows for name in parameters if name.endswith("attn.c_attn.weight")})
 
 
 def orthogonal(matrices: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from gptcli.config import OptimConfig
 from gptcli.model.gpt import GPT
-from gptcli.training.muon import Muon
+from gptcli.training.muon import muon_over
 from gptcli.training.spikes import SpikeGuard
 
 SMALLEST_SCALE = 1.0
@@ -136,14 +136,3 @@ class Optimizer:
         """Restore what `scaler_state` gave."""
         if self.scaler.is_enabled() and state:
             self.scaler.load_state_dict(state)
-
-
-def muon_over(model: GPT, config: OptimConfig) -> Muon:
-    """Muon for the matrices inside the blocks of a model."""
-    parameters = {
-        name: parameter
-        for name, parameter in model.named_parameters()
-        if name.startswith("h.") and parameter.dim() == 2 and not name.endswith("router.weight")
-    }
-    rows = [*model.config.qkv_rows]
-    return Muon(parameters, config, {name: rows for name in parameters if name.endswith("attn.c_attn.weight")})

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import statistics
 import time
+from pathlib import Path
 
 import torch
 
+from gptcli.checkpoints.run_folder import StoredRun
 from gptcli.config import RunConfig
-from gptcli.model.gpt import GPT
 from gptcli.model.precision import prepare_device
 from gptcli.text.dataset import Dataset
-from gptcli.training.batches import Batches
-from gptcli.training.compilation import compile_hidden
-from gptcli.training.gradients import accumulate_gradients
-from gptcli.training.optimizer import Optimizer
+from gptcli.training.trainer import Trainer
 
 WARM_UP_STEPS = 2
 MEASURED_STEPS = 5
@@ -35,40 +33,27 @@ def steps_within(seconds: float, config: RunConfig, dataset: Dataset, device: to
 
 
 def measure_pace(config: RunConfig, dataset: Dataset, device: torch.device) -> tuple[float, float]:
-    """Median seconds of an update, and seconds to compile, on a model that is thrown away, as training would do them.
+    """Median seconds of an update, and seconds to compile, of training that is thrown away.
 
-    Training's random state is left alone.
+    Training's random state is left alone. Raises OutOfMemoryError as training would.
     """
-    train = config.train
-    assert train.micro_batch_size
-    assert train.dtype
-    dtype = getattr(torch, train.dtype)
-    prepare_device(device, deterministic=train.deterministic)
-    batches = Batches(
-        dataset.train.stream, block_size=config.model.block_size, batch_size=train.batch_size, seed=train.seed
-    )
+    prepare_device(device, deterministic=config.train.deterministic)
+    train = config.train.model_copy(update={"max_steps": LONG_RUN, "init_from": None})
+    run = StoredRun(Path(), config.model_copy(update={"train": train}), dataset.name, dataset.fingerprint)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        model = GPT(config.model).to(device)
-        optimizer = Optimizer(model, config.optim, dtype)
+        trainer = Trainer(run, dataset, device)
         start = time.perf_counter()
-        example = batches.batch(0).to(device)[: train.micro_batch_size, :-1]
-        hidden, _ = compile_hidden(
-            model,
-            example,
-            mode=train.compile,
-            max_steps=LONG_RUN,
-            dtype=dtype,
-            recompute=train.activation_checkpointing,
-        )
+        for _ in trainer.compile():
+            pass
         to_compile = time.perf_counter() - start
         times = []
-        for step in range(WARM_UP_STEPS + MEASURED_STEPS):
+        for _ in range(WARM_UP_STEPS + MEASURED_STEPS):
             start = time.perf_counter()
-            ids = batches.batch(step).to(device)
-            loss = accumulate_gradients(model, hidden, ids, train.micro_batch_size, dtype, optimizer.backward)
-            optimizer.step(config.optim.lr, loss).item()
+            update = trainer.training_step()
+            assert update, "no signal stops this"
+            update.grad_norm.item()  # waits for the device
             times.append(time.perf_counter() - start)
-    del model, optimizer, hidden, loss
+    del trainer, update
     if device.type == "cuda":
         torch.cuda.empty_cache()  # what is kept for reuse would count as taken
     return statistics.median(times[WARM_UP_STEPS:]), to_compile

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from gptcli.checkpoints import names
-from gptcli.checkpoints.checkpoint import discard_damaged, prune_checkpoints
+from gptcli.checkpoints.checkpoint import Progress, discard_damaged, prune_checkpoints
 from gptcli.checkpoints.run_folder import StoredRun, create_run, is_run, read_run, update_config, write_card
 from gptcli.errors import StorageError
 from gptcli.model.precision import prepare_device
 from gptcli.storage import FolderLock, remove_leftovers
 from gptcli.text.dataset import Dataset
-from gptcli.training.budget import budget_end, closing_event
+from gptcli.training.budget import budget_end
 from gptcli.training.events import Event, Finished
 from gptcli.training.metrics import MetricsLog
 from gptcli.training.plan import Plan
@@ -29,32 +29,30 @@ from gptcli.training.trainer import Trainer
 def train(plan: Plan, dataset: Dataset, device: torch.device, stop_signal: Callable[[], int]) -> Iterator[Event]:
     """Carry out a plan; yields what happens, after it was logged. One process at a time writes to a run.
 
-    Where the run is finished, only what a killed process left undone is done: nothing, as a rule.
+    A finished run is only tidied up: leftovers, old checkpoints, the model card.
     """
-    train = plan.config.train
-    if plan.checkpoint and (end := budget_end(train, plan.checkpoint.progress, plan.checkpoint.progress.seconds)):
+    progress = plan.checkpoint.progress if plan.checkpoint else Progress()
+    if plan.checkpoint and (end := budget_end(plan.config.train, progress, progress.seconds)):
         with FolderLock(plan.path):
             _remove_leftovers(plan.path)
-            prune_checkpoints(plan.path, train.keep_checkpoints)
-            write_card(read_run(plan.path), dataset, plan.checkpoint.progress)
-        yield closing_event(plan.checkpoint.progress, end, seconds=plan.checkpoint.progress.seconds)
+            prune_checkpoints(plan.path, plan.config.train.keep_checkpoints)
+            write_card(read_run(plan.path), dataset, progress)
+        yield Finished.after(progress, end, seconds=progress.seconds)
         return
     weights = starting_weights(plan.start, plan.config) if plan.is_new and plan.start else None
     run = _new_run(plan, dataset, weights) if plan.is_new else read_run(plan.path)
     del weights  # they are in the run folder now
     with FolderLock(plan.path):
         _remove_leftovers(plan.path)
-        keep_bytes = plan.checkpoint.progress.metrics_bytes if plan.checkpoint else 0
-        step = plan.checkpoint.progress.step if plan.checkpoint else 0
-        discard_damaged(plan.path, newer_than=step)
+        discard_damaged(plan.path, newer_than=progress.step)
         if not plan.is_new:
             run = update_config(run, plan.config)
-        prepare_device(device, deterministic=train.deterministic)
+        prepare_device(device, deterministic=plan.config.train.deterministic)
         from gptcli.training.tensorboard import TensorBoardLog
 
         with (
-            closing(MetricsLog(plan.path, keep_bytes)) as metrics,
-            closing(TensorBoardLog(plan.path, plan.config, step)) as board,
+            closing(MetricsLog(plan.path, progress.metrics_bytes)) as metrics,
+            closing(TensorBoardLog(plan.path, plan.config, progress.step)) as board,
         ):
             trainer = Trainer(run, dataset, device, plan.checkpoint, stop_signal=stop_signal, log_bytes=metrics.sync)
             for event in trainer.fit():

@@ -30,7 +30,7 @@ class SpikeGuard:
     def stands_out(self, loss: Tensor, norm: Tensor) -> Tensor:
         """Whether an update is a spike by its loss or its gradient norm, both (): bool (). Takes them into account.
 
-        Values that are not finite are somebody else's concern: they are no spike and change nothing.
+        Values that are not finite are left to the optimizer's own check: no spike, statistics unchanged.
         """
         values = torch.stack([loss.float(), norm.float()])  # (2,)
         limit = self.mean + self.sigma * self.variance.sqrt()  # (2,)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,10 +17,11 @@ from gptcli.interop.huggingface import tensors_from_hf, tensors_to_hf
 from gptcli.model.experts import Spread
 from gptcli.model.gpt import GPT
 from gptcli.model.loss import bits_per_unit
+from gptcli.model.precision import torch_dtype
 from gptcli.presets import preset
 from gptcli.text.dataset import Dataset
-from gptcli.training.batches import Batches
-from gptcli.training.budget import budget_end, closing_event
+from gptcli.training.batches import training_batches
+from gptcli.training.budget import budget_end
 from gptcli.training.compilation import compile_hidden
 from gptcli.training.evaluation import evaluate
 from gptcli.training.events import (
@@ -46,6 +48,19 @@ from gptcli.training.start import starting_state
 
 HEARTBEAT_SECONDS = 10.0
 """Training that tells nothing for longer, since its steps are slow, shows after each step that it goes on."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """One update of the weights, as it lies on the device: reading a figure waits for that."""
+
+    loss: Tensor
+    """Of the batch before the update, in nats per token, ()."""
+    grad_norm: Tensor
+    """Before clipping, ()."""
+    lr: float
+    spread: Spread | None
+    """How the tokens were spread over experts, of a model that has any."""
 
 
 class Trainer:
@@ -76,13 +91,8 @@ class Trainer:
         assert self.config.dtype, "the config is not complete"
         self.max_steps = self.config.max_steps
         self.micro_batch_size = self.config.micro_batch_size
-        self.dtype: torch.dtype = getattr(torch, self.config.dtype)
-        self.batches = Batches(
-            dataset.train.stream,
-            block_size=run.config.model.block_size,
-            batch_size=self.config.batch_size,
-            seed=self.config.seed,
-        )
+        self.dtype = torch_dtype(self.config.dtype)
+        self.batches = training_batches(run.config, dataset)
         torch.manual_seed(self.config.seed)
         self.model = GPT(run.config.model).to(device)
         self.optimizer = Optimizer(self.model, run.config.optim, self.dtype)
@@ -110,12 +120,11 @@ class Trainer:
             yield from self.evaluate()
             yield from self.save_checkpoint()
         while not (reason := self.stop_reason()):
-            step = self.progress.step
-            self.training_step()
-            if self.progress.step == step:
+            update = self.training_step()
+            if update is None:
                 continue  # a signal came first
             if self.progress.step == 1 or self.due(self.config.log_every):
-                yield self.step_metrics()
+                yield self.step_metrics(update)
             elif time.perf_counter() - self._mark_time > HEARTBEAT_SECONDS:
                 yield Heartbeat(self.progress.step)
             if self.due(self.config.eval_every):
@@ -142,16 +151,16 @@ class Trainer:
         """Which budget has run out. The clock is read once a step, so that all of a step agrees on being the last."""
         return budget_end(self.config, self.progress, self.seconds_at_step)
 
-    def training_step(self) -> None:
+    def training_step(self) -> Update | None:
         """One update of the weights. Does not wait for the device.
 
-        If a signal comes between two of its micro-batches, nothing changes, and the step does not count.
+        If a signal comes between two of its micro-batches, nothing changes, the step does not count, and None is given.
         """
         ids = self.next_batch()  # (B, T + 1)
-        before = random_states(self.device)
-        self.spread = spread = Spread() if self.run.config.model.n_expert else None
+        before = random_states(self.device) if len(ids) > self.micro_batch_size else {}  # nothing stops a single one
+        spread = Spread() if self.run.config.model.n_expert else None
         try:
-            self.loss = accumulate_gradients(
+            loss = accumulate_gradients(
                 self.model,
                 self.hidden,
                 ids,
@@ -164,18 +173,19 @@ class Trainer:
         except UpdateStopped:
             self.model.zero_grad()
             restore_random_states(before, self.device)
-            return
+            return None
         except torch.OutOfMemoryError as error:
             traceback.clear_frames(error.__traceback__)  # they hold what the pass had kept so far
             raise self._no_room(ids) from error
-        self.lr = learning_rate(self.run.config.optim, self.progress.step, self.max_steps)
+        lr = learning_rate(self.run.config.optim, self.progress.step, self.max_steps)
         try:
-            self.grad_norm = self.optimizer.step(self.lr, self.loss)
+            grad_norm = self.optimizer.step(lr, loss)
         except torch.OutOfMemoryError as error:
             raise no_room_for_optimizer(self.device) from error
         self.progress.step += 1
         self.progress.tokens += ids[:, 1:].numel()
         self.seconds_at_step = self.seconds
+        return Update(loss, grad_norm, lr, spread)
 
     def next_batch(self) -> Tensor:
         """Token ids of the next update on the device, (B, T + 1)."""
@@ -184,17 +194,26 @@ class Trainer:
             ids = ids.pin_memory()  # the copy waits for the device otherwise
         return ids.to(self.device, non_blocking=True)
 
-    def step_metrics(self) -> StepMetrics:
+    def step_metrics(self, update: Update) -> StepMetrics:
         """The figures of the last update. Waits for the device."""
         self.check_finite()
-        figures = self.loss, self.grad_norm, self.optimizer.skips, self.optimizer.skipped_spikes()
+        figures = update.loss, update.grad_norm, self.optimizer.skips, self.optimizer.skipped_spikes()
         loss, norm, overflows, spikes = torch.stack([figure.cpu().double() for figure in figures]).tolist()
         now, tokens = time.perf_counter(), self.progress.tokens
         rate = (tokens - self._mark_tokens) / max(now - self._mark_time, 1e-9)
         self._mark()
-        skipped = int(overflows + spikes)
-        experts = (self.spread.balance_loss.item(), self.spread.largest_load().item()) if self.spread else None
-        return StepMetrics(self.progress.step, loss, self.lr, norm, rate, self.seconds, skipped, int(spikes), experts)
+        spread = update.spread
+        return StepMetrics(
+            step=self.progress.step,
+            loss=loss,
+            lr=update.lr,
+            grad_norm=norm,
+            tokens_per_second=rate,
+            seconds=self.seconds,
+            skipped=int(overflows + spikes),
+            spikes=int(spikes),
+            experts=(spread.balance_loss.item(), spread.largest_load().item()) if spread else None,
+        )
 
     def evaluate(self) -> Iterator[EvalMetrics | SaveFailed]:
         """Score the validation text; the best weights so far go into the run folder."""
@@ -224,8 +243,14 @@ class Trainer:
             )
         assert progress.best_val_loss is not None
         assert progress.best_step is not None
-        bpb = bits_per_unit(loss, val.tokens, val.bytes)
-        yield EvalMetrics(progress.step, loss, bpb, best, progress.best_val_loss, progress.best_step, self.seconds)
+        yield EvalMetrics(
+            step=progress.step,
+            loss=loss,
+            bits_per_byte=bits_per_unit(loss, val.tokens, val.bytes),
+            best_loss=progress.best_val_loss,
+            best_step=progress.best_step,
+            seconds=self.seconds,
+        )
         if best and self.saving.lost_best:  # the run folder still has those before
             progress.best_val_loss, progress.best_step = stored
         self._mark()
@@ -245,6 +270,7 @@ class Trainer:
             if isinstance(event, CheckpointSaved):
                 self.saved_step = event.step
             yield event
+        self._mark()
 
     def checkpoint(self) -> Checkpoint:
         """The state of training, with the log so far on the disk."""
@@ -286,7 +312,7 @@ class Trainer:
         try:
             self.hidden, note = compile_hidden(
                 self.model,
-                ids[: self.micro_batch_size, :-1],
+                ids[: self.micro_batch_size],
                 mode=self.config.compile,
                 max_steps=self.max_steps,
                 dtype=self.dtype,
@@ -302,7 +328,7 @@ class Trainer:
     def finished(self, reason: StopReason) -> Finished:
         """The closing event."""
         signum = self.stop_signal() if reason == "interrupted" else 0
-        return closing_event(self.progress, reason, seconds=self.seconds, signum=signum)
+        return Finished.after(self.progress, reason, seconds=self.seconds, signum=signum)
 
     def check_finite(self) -> None:
         """Raise NonFiniteError if the loss or a gradient was bad. Waits for the device."""

@@ -24,7 +24,7 @@ from gptcli.report import limits, speed, subject
 from gptcli.report.model import flops, matrix_parameters
 from gptcli.report.speed import bytes_per_step, prefill_flops
 from gptcli.report.subject import stand_in_tokenizer
-from gptcli.training.trainer import Trainer
+from gptcli.training.trainer import Trainer, Update
 from tests.conftest import CommandLine, Result
 
 CPU = torch.device("cpu")
@@ -153,9 +153,9 @@ def test_it_runs_what_users_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     calls = {"updates": 0, "texts": 0}
     step, generate = Trainer.training_step, speed.generate
 
-    def counted_step(trainer: Trainer) -> None:
+    def counted_step(trainer: Trainer) -> Update | None:
         calls["updates"] += 1
-        step(trainer)
+        return step(trainer)
 
     def counted_generate(*arguments: Any) -> Any:
         calls["texts"] += 1

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
-from gptcli.checkpoints.checkpoint import read_progress
+from gptcli.checkpoints.checkpoint import Progress, read_progress
 from gptcli.checkpoints.model_folder import checkpoint_steps, open_model
 from gptcli.text.dataset import Dataset
-from gptcli.training import pace, trainer
+from gptcli.training import pace, saving, trainer
 from gptcli.training.events import CheckpointSaved, EvalMetrics, Event, Finished, Heartbeat, SampleDrawn, StepMetrics
 from gptcli.training.plan import epoch_steps
 from tests.training.small_runs import CPU, plan, run, series
@@ -23,9 +25,9 @@ class Clock:
         self.now = 0.0
         plain = trainer.Trainer.training_step
 
-        def step(other: trainer.Trainer) -> None:
+        def step(other: trainer.Trainer) -> trainer.Update | None:
             self.now += 1.0
-            plain(other)
+            return plain(other)
 
         monkeypatch.setattr(trainer.time, "perf_counter", lambda: self.now)
         monkeypatch.setattr(trainer.Trainer, "training_step", step)
@@ -126,14 +128,32 @@ def test_steps_within_a_time(dataset: Dataset, tmp_path: Path, monkeypatch: pyte
 def test_pace_is_the_median_and_leaves_no_trace(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import torch
-
     config = plan(dataset, tmp_path / "run").config
     ticks = iter([0, 7, 0, 50, 0, 40, 0, 3, 0, 1, 0, 2, 0, 9, 0, 8])  # compiling, two warm-up steps, five others
-    monkeypatch.setattr(pace.time, "perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr(pace, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
     before = torch.get_rng_state()
     assert pace.measure_pace(config, dataset, CPU) == (3.0, 7.0)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_what_is_done_between_updates_does_not_count_as_their_speed(
+    dataset: Dataset, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 tokens a second, though each checkpoint takes a hundred of them, each evaluation and each sample ten."""
+
+    def slowed(function: Callable[..., object], seconds: float) -> Callable[..., object]:
+        def slow(*arguments: object, **options: object) -> object:
+            clock.now += seconds
+            return function(*arguments, **options)
+
+        return slow
+
+    monkeypatch.setattr(saving, "save_checkpoint", slowed(saving.save_checkpoint, 100))
+    monkeypatch.setattr(trainer, "evaluate", slowed(trainer.evaluate, 10))
+    monkeypatch.setattr(trainer, "draw_sample", slowed(trainer.draw_sample, 10))
+    rhythms = {"train.save_every": 2, "train.eval_every": 3, "train.sample_every": 5, "train.log_every": 2}
+    events = run(dataset, tmp_path / "run", rhythms)
+    assert {event.tokens_per_second for event in events if isinstance(event, StepMetrics)} == {64.0}
 
 
 def test_patience(dataset: Dataset, tmp_path: Path, validation: list[float]) -> None:
@@ -142,7 +162,8 @@ def test_patience(dataset: Dataset, tmp_path: Path, validation: list[float]) -> 
     validation[:] = [3.0, 2.5, 2.6, 2.5, 2.7]
     flags = {"train.eval_every": 2, "train.patience": 3, "train.save_every": 4}
     events = run(dataset, path, flags)
-    assert end(events) == Finished(10, 640, end(events).seconds, "patience", 0, 2.7, 2.5, 4)
+    reached = Progress(step=10, tokens=640, val_loss=2.7, best_val_loss=2.5, best_step=4)
+    assert end(events) == Finished.after(reached, "patience", seconds=end(events).seconds)
     assert steps_of(events, CheckpointSaved) == [4, 8, 10]
     best = open_model(path)
     assert (best.step, best.val_loss) == (4, 2.5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,12 +16,12 @@ from gptcli.training import compilation
 from gptcli.training.events import Note
 from tests.training.small_runs import assert_same_end, run
 
-Hidden = Callable[[Tensor], Tensor]
+Hidden = Callable[..., Tensor]
 
 
 def failing(hidden: Hidden, dynamic: bool) -> Hidden:
-    def compiled(ids: Tensor) -> Tensor:
-        hidden(ids).sum().backward()  # a backward pass that fails half-way leaves some gradients
+    def compiled(*inputs: Any) -> Tensor:
+        hidden(*inputs).sum().backward()  # a backward pass that fails half-way leaves some gradients
         raise RuntimeError("no C++ compiler\nand a long story")
 
     return compiled
@@ -80,7 +81,7 @@ def test_control_gradients_left_behind(dataset: Dataset, tmp_path: Path, monkeyp
 
 def test_an_error_without_words(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def wordless(hidden: Hidden, dynamic: bool) -> Hidden:
-        def compiled(ids: Tensor) -> Tensor:
+        def compiled(*inputs: Any) -> Tensor:
             raise RuntimeError
 
         return compiled
@@ -99,9 +100,9 @@ def test_compiled_states_are_used_and_leave_no_trace(
     def working(hidden: Hidden, dynamic: bool) -> Hidden:
         assert not dynamic
 
-        def compiled(ids: Tensor) -> Tensor:
+        def compiled(ids: Tensor, *others: Any) -> Tensor:
             calls.append(ids.shape)
-            return hidden(ids)
+            return hidden(ids, *others)
 
         return compiled
 
@@ -112,3 +113,19 @@ def test_compiled_states_are_used_and_leave_no_trace(
     assert told == (["Compiled with torch.compile."] if mode == "auto" else [])
     assert len(calls) > 20
     assert_same_end(tmp_path / "off", tmp_path / mode)
+
+
+def test_experts_are_part_of_what_is_tried(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What compiles only without the routing of tokens would fail at the first update."""
+
+    def without_routing(hidden: Hidden, dynamic: bool) -> Hidden:
+        def compiled(ids: Tensor, cache: object = None, routing: object = None) -> Tensor:
+            if routing is not None:
+                raise RuntimeError("no routing")
+            return hidden(ids)
+
+        return compiled
+
+    monkeypatch.setattr(torch, "compile", without_routing)
+    with pytest.raises(DeviceError, match=r"torch\.compile failed: no routing"):
+        run(dataset, tmp_path / "run", {"train.compile": "on", "model.n_expert": 2})

@@ -18,6 +18,7 @@ from gptcli.text.dataset import Dataset, open_dataset
 from gptcli.training import session, tensorboard
 from gptcli.training.events import StepMetrics
 from gptcli.training.metrics import MetricsLog
+from gptcli.training.trainer import Update
 from tests.training.small_runs import lines, run, series, small_dataset
 
 SCALARS = {"train/loss", "train/lr", "train/grad_norm", "train/skipped", "val/loss", "val/ppl", "val/bpb"}
@@ -70,10 +71,10 @@ def check_no_zigzag(dataset: Dataset, path: Path, monkeypatch: pytest.MonkeyPatc
         plain = session.Trainer.training_step
 
         def die_at(step: int) -> None:
-            def step_or_die(self: session.Trainer) -> None:
+            def step_or_die(self: session.Trainer) -> Update | None:
                 if self.progress.step == step:
                     raise KeyboardInterrupt
-                plain(self)
+                return plain(self)
 
             patch.setattr(session.Trainer, "training_step", step_or_die)
 

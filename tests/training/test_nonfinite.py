@@ -15,7 +15,7 @@ from gptcli.errors import NonFiniteError
 from gptcli.model.gpt import GPT
 from gptcli.text.dataset import Dataset
 from gptcli.training import trainer
-from gptcli.training.trainer import Trainer
+from gptcli.training.trainer import Trainer, Update
 from tests.training.small_runs import FLAGS, run, series
 
 Poison = Callable[[GPT, Tensor], Tensor]
@@ -59,9 +59,10 @@ def check_guard(
     poison_step(monkeypatch, 13, poison)
     plain, states = Trainer.training_step, {}
 
-    def watched(self: Trainer) -> None:
-        plain(self)
+    def watched(self: Trainer) -> Update | None:
+        update = plain(self)
         states[self.progress.step] = snapshot(self)
+        return update
 
     monkeypatch.setattr(Trainer, "training_step", watched)
     flags = {"train.log_every": 5, "train.save_every": 4, "train.dtype": dtype}

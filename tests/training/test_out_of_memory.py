@@ -6,6 +6,7 @@ import gc
 import re
 import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,17 +16,17 @@ from gptcli.errors import OutOfMemoryError
 from gptcli.model.gpt import GPT
 from gptcli.text.dataset import Dataset
 from gptcli.training.optimizer import Optimizer
-from tests.training.small_runs import run, series
+from tests.training.small_runs import plan, run, series
 
 
 def allow(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """Let the model run out of memory with more than `most` sequences while it trains."""
     plain = GPT.hidden
 
-    def hidden(self: GPT, ids: Tensor) -> Tensor:
+    def hidden(self: GPT, ids: Tensor, *others: Any) -> Tensor:
         if self.training and len(ids) > most:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return plain(self, ids)
+        return plain(self, ids, *others)
 
     monkeypatch.setattr(GPT, "hidden", hidden)
 
@@ -45,6 +46,15 @@ def test_the_size_that_fits_is_named(
     assert series(tmp_path / "run", "train/loss") == pytest.approx(series(tmp_path / "whole", "train/loss"), abs=1e-4)
 
 
+def test_a_pace_that_cannot_be_measured_names_the_size_too(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allow(monkeypatch, 2)
+    with pytest.raises(OutOfMemoryError, match="ran out of memory with 4 sequences at once") as caught:
+        plan(dataset, tmp_path / "run", {"train.max_steps": None, "train.max_time": 60.0})
+    assert caught.value.hint == "--micro-batch-size 2 fits, and gives the same result."
+
+
 def test_nothing_fits(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     allow(monkeypatch, 0)
     with pytest.raises(OutOfMemoryError) as caught:
@@ -59,14 +69,14 @@ def test_the_failed_pass_is_let_go_of_before_others_are_tried(
     held: list[weakref.ref[Tensor]] = []
     plain = GPT.hidden
 
-    def hidden(self: GPT, ids: Tensor) -> Tensor:
+    def hidden(self: GPT, ids: Tensor, *others: Any) -> Tensor:
         if len(ids) == 4:
             activations = torch.zeros(8)
             held.append(weakref.ref(activations))
             raise torch.OutOfMemoryError
         gc.collect()
         assert held[0]() is None
-        return plain(self, ids)
+        return plain(self, ids, *others)
 
     monkeypatch.setattr(GPT, "hidden", hidden)
     with pytest.raises(OutOfMemoryError, match="4 sequences"):

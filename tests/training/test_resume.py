@@ -16,7 +16,7 @@ from gptcli.errors import StorageError
 from gptcli.text.dataset import Dataset
 from gptcli.training import trainer
 from gptcli.training.session import train
-from gptcli.training.trainer import Trainer
+from gptcli.training.trainer import Trainer, Update
 from tests.model.variants import VARIANTS
 from tests.training.small_runs import CPU, assert_same_end, lines, plan, run, series, without_times
 
@@ -112,10 +112,10 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(
     with monkeypatch.context() as patch:
         plain = Trainer.training_step
 
-        def step_or_die(self: Trainer) -> None:
+        def step_or_die(self: Trainer) -> Update | None:
             if self.progress.step == 14:
                 raise KeyboardInterrupt
-            plain(self)
+            return plain(self)
 
         patch.setattr(Trainer, "training_step", step_or_die)
         with pytest.raises(KeyboardInterrupt):

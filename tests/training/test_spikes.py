@@ -16,7 +16,7 @@ from gptcli.training import spikes, trainer
 from gptcli.training.events import StepMetrics
 from gptcli.training.optimizer import Optimizer
 from gptcli.training.spikes import SpikeGuard
-from gptcli.training.trainer import Trainer
+from gptcli.training.trainer import Trainer, Update
 from gptcli.ui.console import Output
 from gptcli.ui.training import TrainingDisplay
 from tests.training.small_runs import assert_same_end, end_state, lines, run, series, without_times
@@ -45,7 +45,7 @@ def spike_at(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
     plain_step = Trainer.training_step
 
-    def counting(self: Trainer) -> bool:
+    def counting(self: Trainer) -> Update | None:
         Trainer.now = self.progress.step + 1  # type: ignore[attr-defined]
         return plain_step(self)
 
@@ -117,7 +117,7 @@ def check_skipped(dataset: Dataset, path: Path, monkeypatch: pytest.MonkeyPatch,
     states: dict[int, dict[str, Tensor]] = {}
     plain = Trainer.training_step
 
-    def watched(self: Trainer) -> bool:
+    def watched(self: Trainer) -> Update | None:
         done = plain(self)
         kinds = ("exp_avg", "momentum")
         moments = {name: value for name, value in self.optimizer.tensors().items() if name.startswith(kinds)}
@@ -218,7 +218,8 @@ def test_what_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     config = build_config("nano", {"train": {"max_steps": 1000}}, vocab_size=65)
     with TrainingDisplay(Output(), config) as display:
         for step, skipped in ((10, 0), (20, 1), (30, 1), (40, 3)):
-            display.show(StepMetrics(step, 2.0, 1e-3, 0.5, 100.0, 1.0, skipped, skipped))
+            figures = {"loss": 2.0, "lr": 1e-3, "grad_norm": 0.5, "tokens_per_second": 100.0, "seconds": 1.0}
+            display.show(StepMetrics(step=step, skipped=skipped, spikes=skipped, **figures))
     assert capsys.readouterr().err.splitlines() == [
         "step 20: 1 update skipped so far, as the loss or gradient stood out.",
         "step 40: 3 updates skipped so far, as the loss or gradient stood out.",

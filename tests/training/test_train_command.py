@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from gptcli.checkpoints.checkpoint import newest_checkpoint
 from gptcli.cli.app import app
 from gptcli.training import trainer
-from gptcli.training.trainer import Trainer
+from gptcli.training.trainer import Trainer, Update
 from tests.training.small_runs import FLAGS, series
 
 SMALL = [f"--set={key}={value}" for key, value in FLAGS.items()]
@@ -205,10 +205,10 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, step: int, signum: int) -> None:
     """The signal arrives in the middle of an update."""
     plain = Trainer.training_step
 
-    def training_step(self: Trainer) -> None:
+    def training_step(self: Trainer) -> Update | None:
         if self.progress.step == step - 1:
             os.kill(os.getpid(), signum)
-        plain(self)
+        return plain(self)
 
     monkeypatch.setattr(Trainer, "training_step", training_step)
 

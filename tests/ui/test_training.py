@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from gptcli.checkpoints.checkpoint import Progress
 from gptcli.config import RunConfig, build_config
 from gptcli.training.events import EvalMetrics, Finished, Note, SampleDrawn, StepMetrics
 from gptcli.ui import training
@@ -21,11 +22,13 @@ def config() -> RunConfig:
 
 
 def step(number: int, loss: float = 2.5) -> StepMetrics:
-    return StepMetrics(number, loss, 1e-3, 0.5, 12345.6, 1.0, 0)
+    return StepMetrics(
+        step=number, loss=loss, lr=1e-3, grad_norm=0.5, tokens_per_second=12345.6, seconds=1.0, skipped=0
+    )
 
 
 def evaluation(number: int) -> EvalMetrics:
-    return EvalMetrics(number, 2.25, 3.1, True, 2.25, number, 1.0)
+    return EvalMetrics(step=number, loss=2.25, bits_per_byte=3.1, best_loss=2.25, best_step=number, seconds=1.0)
 
 
 class Terminal(io.StringIO):
@@ -117,12 +120,12 @@ def test_on_a_terminal(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_summary() -> None:
-    end = Finished(2500, 1, 165.0, "patience", 0, 1.9, 1.75, 2000)
-    assert summary(end) == (
+    reached = Progress(step=2500, tokens=1, val_loss=1.9, best_val_loss=1.75, best_step=2000)
+    assert summary(Finished.after(reached, "patience", seconds=165.0)) == (
         "Done: 2,500 steps in 2:45 (no better loss for a while). "
         "Best validation loss 1.7500 nats per token (perplexity 5.75) at step 2,000."
     )
-    assert summary(Finished(3, 1, 0.2, "max_steps", 0, None, None, None)) == "Done: 3 steps in 0:00."
+    assert summary(Finished.after(Progress(step=3), "max_steps", seconds=0.2)) == "Done: 3 steps in 0:00."
 
 
 @pytest.mark.parametrize(
