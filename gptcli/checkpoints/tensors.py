@@ -159,13 +159,13 @@ def _place(entry: Any, name: str) -> tuple[int, int, int]:
 
 def verify_tensors(path: Path) -> None:
     """Raise ModelFolderError unless a file of `tensor_file` reads back as written; one tensor at a time is held."""
+    expected = read_header(path).metadata.get(DIGEST)
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
             found = _digest((name, file.get_tensor(name)) for name in sorted(file.keys()))
     except (SafetensorError, OSError) as error:
         raise ModelFolderError(f"'{path}' cannot be read: {error}.") from None
-    if found != metadata.get(DIGEST):
+    if found != expected:
         raise ModelFolderError(f"'{path}' does not hold what was written.")
 
 

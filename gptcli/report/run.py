@@ -11,7 +11,7 @@ from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import Progress, newest_checkpoint, read_progress
 from gptcli.checkpoints.model_folder import checkpoint_steps, stored_step, verify_run_files
 from gptcli.checkpoints.run_folder import StoredRun, is_run, read_run
-from gptcli.checkpoints.tensors import read_metadata
+from gptcli.checkpoints.tensors import read_metadata, verify_tensors
 from gptcli.config import differences
 from gptcli.errors import ModelFolderError
 from gptcli.interop.hub import model_name
@@ -69,7 +69,7 @@ class RunReport:
     config: dict[str, Any]
     why_finished: str
     notes: tuple[str, ...]
-    """Damage that was found in checkpoints."""
+    """Damage that was found in weights and checkpoints."""
     kind: str = "run"
 
 
@@ -99,7 +99,10 @@ class Comparison:
 
 
 def describe_run(path: Path, batch_size: int | None, length: int) -> RunReport:
-    """All about a run; every hash in it is checked. Raises ModelFolderError where its own files are damaged."""
+    """All about a run. Its small files, its best weights and its newest checkpoint are verified.
+
+    Damage of weights and checkpoints is told in the notes; raises ModelFolderError where the small files are damaged.
+    """
     verify_run_files(path)
     run = read_run(path)
     train = run.config.train
@@ -121,8 +124,18 @@ def describe_run(path: Path, batch_size: int | None, length: int) -> RunReport:
         evaluations=tuple(evaluations(path / names.METRICS)),
         config=run.config.model_dump(mode="json"),
         why_finished=why_finished(run.config, progress),
-        notes=tuple(notes),
+        notes=(*_damaged_weights(path / names.MODEL), *notes),
     )
+
+
+def _damaged_weights(file: Path) -> list[str]:
+    """[a sentence] where the best weights are there and do not hold what was written."""
+    try:
+        if file.exists():
+            verify_tensors(file)
+    except ModelFolderError as error:
+        return [f"The best weights are damaged: {error.message}"]
+    return []
 
 
 def list_runs(root: Path) -> RunList:

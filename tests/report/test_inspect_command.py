@@ -145,6 +145,20 @@ def test_a_damaged_checkpoint_is_told(workplace: Path, tmp_path: Path) -> None:
     assert "step 2" in found["notes"][0]
 
 
+def test_damaged_weights_are_told(workplace: Path, tmp_path: Path) -> None:
+    shutil.copytree(workplace / "runs/book", tmp_path / "run")
+    weights = tmp_path / "run/model.safetensors"
+    assert inspected(tmp_path, "run")["notes"] == []
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    found = inspected(tmp_path, "run")
+    assert found["notes"] == ["The best weights are damaged: 'run/model.safetensors' does not hold what was written."]
+    assert found["summary"]["state"] == "finished"
+    weights.write_bytes(content[:100])
+    assert "cannot be read" in inspected(tmp_path, "run")["notes"][0]
+
+
 def test_differences_of_two_runs(workplace: Path) -> None:
     found = inspected(workplace, "runs/book", "runs/other")
     keys = {difference["key"]: (difference["one"], difference["other"]) for difference in found["config"]}
