@@ -40,7 +40,7 @@ class Saving:
             self.failed_saves += 1
             if self.failed_saves >= MOST_FAILED_SAVES or is_last():
                 raise
-            yield SaveFailed(step, error.message)
+            yield SaveFailed(step, f"{error.message} Training goes on.")
             return
         self.failed_saves = 0
         yield CheckpointSaved(step, path)

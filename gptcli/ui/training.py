@@ -70,7 +70,7 @@ class TrainingDisplay:
         elif isinstance(event, SampleDrawn):
             self._print(Text(f"── sample at step {event.step:,} ──", "dim"), Text(printable(event.text)))
         elif isinstance(event, SaveFailed):
-            self._output.warn(f"{event.message} Training goes on.")
+            self._output.warn(event.message)
         elif isinstance(event, Note):
             self._print(Text(printable(event.text)))
 

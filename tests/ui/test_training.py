@@ -10,7 +10,7 @@ import pytest
 
 from gptcli.checkpoints.checkpoint import Progress
 from gptcli.config import RunConfig, build_config
-from gptcli.training.events import EvalMetrics, Finished, Note, SampleDrawn, StepMetrics
+from gptcli.training.events import EvalMetrics, Finished, Note, SampleDrawn, SaveFailed, StepMetrics
 from gptcli.ui import training
 from gptcli.ui.console import Output
 from gptcli.ui.training import TrainingDisplay, duration, summary
@@ -133,3 +133,10 @@ def test_summary() -> None:
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_a_save_that_fails_is_told_in_its_own_words(config: RunConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whether training goes on is not the display's to know; --quiet does not hide it."""
+    with TrainingDisplay(Output(quiet=True), config) as display:
+        display.show(SaveFailed(1000, "Writing failed."))
+    assert capsys.readouterr().err == "Writing failed.\n"
