@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -41,8 +42,13 @@ def _reason(problem: Mapping[str, Any], location: tuple[str, ...], section: type
         return str(problem["msg"]).removeprefix("Value error, ")
     if not location or location[0] not in section.model_fields:  # such as a key that is no text
         return "must be a setting of the configuration"
+    if problem["type"] == "string_too_short":
+        assert problem["ctx"]["min_length"] == 1, "no text of the configuration has another least length"
+        return "must not be empty"
+    if problem["type"] == "string_pattern_mismatch":
+        return f"must be text that matches {problem['ctx']['pattern']}"
     value = problem["input"]
-    not_finite = isinstance(value, float) and (value != value or abs(value) == float("inf"))
+    not_finite = isinstance(value, float) and not math.isfinite(value)
     return f"must be {_allowed(location, section, 'finite ' if not_finite else '')}"
 
 
@@ -52,6 +58,8 @@ def _allowed(location: tuple[str, ...], section: type[BaseModel], finite: str) -
     inner = field.annotation
     if isinstance(inner, type) and issubclass(inner, BaseModel):
         return _allowed(location[1:], inner, finite) if len(location) > 1 else "a table of settings"
+    if get_origin(inner) is tuple and len(location) > 1:  # one of a list
+        inner = get_args(inner)[0]
     return _described(inner, field.metadata, finite)
 
 
@@ -66,7 +74,7 @@ def _described(kind: Any, rules: list[Any], finite: str) -> str:
         return f"{', '.join(others)} or {last}"
     if kind in _NUMBERS:
         return f"{_NUMBERS[kind].replace('a ', f'a {finite}', 1)}{_range(rules)}"
-    return _WORDS.get(get_origin(kind) or kind, "something else")
+    return _WORDS[get_origin(kind) or kind]
 
 
 def _range(rules: list[Any]) -> str:

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from gptcli.config import (
     CHANGEABLE_ON_RESUME,
     RunConfig,
+    SamplingConfig,
     build_config,
     differences,
     field_names,
@@ -20,11 +21,13 @@ from gptcli.config import (
     nearest_preset,
     nest,
     parse_duration,
+    parse_flags,
     parse_setting,
     to_toml,
 )
 from gptcli.errors import ConfigError
 from gptcli.presets import PRESETS, fine_tuning, preset
+from gptcli.problems import problems
 
 
 def config(*layers: dict[str, Any], name: str = "nano") -> RunConfig:
@@ -92,6 +95,8 @@ def test_toml_round_trip(tmp_path: Path, name: str) -> None:
         ("train.deterministic", 1, "must be true or false"),
         ("optim.lr", True, "must be a number above 0"),
         ("data.include", "*.py", "must be a list of texts"),
+        ("data.include", ["*.py", 5], "data.include.1 = 5: must be text"),
+        ("train.init_sha256", "abc", "= 'abc': must be text that matches ^[0-9a-f]{64}$"),
         ("tokenizer.kind", 5, "must be text"),
         ("train.max_time", True, "above 0"),
         ("train.max_time", "1000000d", "at most 315,360,000"),
@@ -112,6 +117,28 @@ def test_impossible_values(key: str, value: object, words: str) -> None:
     assert key.split(".")[0] in message
     assert words in message
     assert "\n" not in message
+
+
+def test_an_impossible_flag() -> None:
+    with pytest.raises(ConfigError, match=r"--stop cannot be '': it must not be empty\."):
+        parse_flags(SamplingConfig, {"stop": ("",)})
+
+
+class _Unlike:
+    """A value that no field takes."""
+
+
+@pytest.mark.parametrize("section", [RunConfig, SamplingConfig])
+def test_every_field_says_what_it_allows(section: type[RunConfig | SamplingConfig]) -> None:
+    values = dict.fromkeys(section.model_fields, _Unlike())
+    for name, field in RunConfig.model_fields.items() if section is RunConfig else ():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            values[name] = dict.fromkeys(field.annotation.model_fields, _Unlike())
+    with pytest.raises(ValidationError) as refusal:
+        section.model_validate(values)
+    reasons = [reason for _, _, reason in problems(refusal.value, section)]
+    assert len(reasons) > 8
+    assert all(reason.startswith("must be ") for reason in reasons)
 
 
 def test_all_problems_at_once() -> None:
