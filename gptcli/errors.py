@@ -12,7 +12,7 @@
     ├── DeviceError            a device or precision that is not here
     ├── OutOfMemoryError       more memory than there is
     ├── NonFiniteError         exit 3, the loss became NaN or infinite
-    └── Interrupted            exit 130 or 143, stopped by a signal after saving
+    └── Interrupted            exit 129, 130 or 143, stopped by a signal after saving
 
 Each carries one human sentence and a hint of what to do next. The command line turns them into text and an exit code
 in one place; nothing below it prints or exits.
@@ -23,6 +23,11 @@ from __future__ import annotations
 import signal
 
 MOST_CHARACTERS = 2000
+
+
+def reason_of(error: OSError) -> str:
+    """What the operating system says, for the middle of a sentence: "no space left on device"."""
+    return (error.strerror or str(error)).lower()
 
 
 class GptcliError(Exception):
@@ -87,7 +92,7 @@ class NonFiniteError(GptcliError):
 
 
 class Interrupted(GptcliError):  # noqa: N818 - being told to stop is not an error
-    """Stopped by a signal, after saving. `signum` is the signal: 130 for SIGINT, 143 for SIGTERM."""
+    """Stopped by a signal, after saving. The exit code is 129 for SIGHUP, 130 for SIGINT, 143 for SIGTERM."""
 
     def __init__(self, message: str, hint: str = "", signum: int = signal.SIGINT) -> None:
         super().__init__(message, hint)

@@ -23,9 +23,9 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
-from gptcli.errors import StorageError
+from gptcli.errors import StorageError, reason_of
 
 TEMPORARY_SUFFIX = ".partial"
 """Of what is being written, or deleted."""
@@ -36,19 +36,19 @@ _HASH_CHUNK = 1 << 20
 
 
 @contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError about `path` into a StorageError that a person can act on."""
-    full = "Free some space, or choose another place with --out, and run the same command again."
+def disk_errors(path: Path, doing: Literal["Writing", "Reading"] = "Writing", option: str = "--out") -> Iterator[None]:
+    """Turn an OSError about `path` into a StorageError that a person can act on. `option` chooses another place."""
+    full = f"Free some space, or choose another place with {option}, and run the same command again."
     hints = {
         **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), full),
-        errno.EROFS: "Choose a place that can be written to with --out.",
-        **dict.fromkeys((errno.EACCES, errno.EPERM), "Check the permissions, or choose another place with --out."),
+        errno.EROFS: f"Choose a place that can be written to with {option}.",
+        **dict.fromkeys((errno.EACCES, errno.EPERM), f"Check the permissions, or choose another place with {option}."),
     }
     try:
         yield
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise StorageError(f"Writing '{path}' failed: {reason}.", hints.get(error.errno or 0, "")) from error
+        hint = hints.get(error.errno or 0, "")
+        raise StorageError(f"{doing} '{path}' failed: {reason_of(error)}.", hint) from error
 
 
 class NewDirectory:
@@ -213,7 +213,7 @@ class FolderLock:
 def fingerprints(folder: Path, names: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
     """{file name: {"bytes": size, "sha256": hex}} for the named files of a folder, or for all of them."""
     chosen = sorted(path.name for path in folder.iterdir()) if names is None else sorted(names)
-    with disk_errors(folder):
+    with disk_errors(folder, "Reading"):
         files = [folder / name for name in chosen]
         return {file.name: {"bytes": file.stat().st_size, "sha256": sha256_of_file(file)} for file in files}
 
@@ -233,7 +233,7 @@ def mismatch(folder: Path, files: dict[str, dict[str, Any]], *, hashes: bool = T
 
 def refuse_working_folder(final: Path) -> None:
     """Raise StorageError if `final` is the folder that the user is in: a new one would leave the shell nowhere."""
-    with disk_errors(final):
+    with disk_errors(final, "Reading"):
         is_here = final.resolve() == Path.cwd()
     if is_here:
         hint = "Name a folder inside or beside it with --out."
@@ -242,7 +242,7 @@ def refuse_working_folder(final: Path) -> None:
 
 def is_occupied(path: Path) -> bool:
     """Whether anything but an empty folder stands at `path`; raises StorageError if that cannot be seen."""
-    with disk_errors(path):
+    with disk_errors(path, "Reading"):
         return path.exists() and not (path.is_dir() and not any(path.iterdir()))
 
 

@@ -16,7 +16,7 @@ from gptcli.checkpoints import names
 from gptcli.checkpoints.small_files import read_json
 from gptcli.checkpoints.weights import has_weights, read_weights
 from gptcli.config import ModelConfig
-from gptcli.errors import ModelFolderError, TokenizerError
+from gptcli.errors import ModelFolderError, TokenizerError, reason_of
 from gptcli.interop.huggingface import config_from_hf, tensors_from_hf
 from gptcli.model.gpt import GPT, unfilled_gpt
 from gptcli.storage import MANIFEST, mismatch
@@ -172,7 +172,7 @@ def damage(folder: Path, manifest: dict[str, Any], *, leaving_out: str = "") -> 
     except ValidationError:
         return f"'{folder / MANIFEST}' has no list of files"
     except OSError as error:
-        return f"'{error.filename or folder}' cannot be read ({(error.strerror or str(error)).lower()})"
+        return f"'{error.filename or folder}' cannot be read ({reason_of(error)})"
 
 
 def refuse_pickles(path: Path) -> None:

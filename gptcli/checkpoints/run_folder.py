@@ -131,7 +131,7 @@ def write_card(run: StoredRun, dataset: Dataset, progress: Progress) -> None:
     """Bring the model card up to date with the result; nothing is written if it is."""
     card = model_card(model_name(run.path), run.config, dataset, progress).encode()
     path = run.path / names.README
-    with disk_errors(path):
+    with disk_errors(path, "Reading"):
         if path.is_file() and path.read_bytes() == card:
             return
     write_file(path, card)

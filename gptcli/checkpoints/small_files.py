@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gptcli.errors import ModelFolderError
+from gptcli.errors import ModelFolderError, reason_of
 from gptcli.untrusted import read_bounded, strict_json
 
 SIZE_LIMIT = 1 << 20
@@ -24,7 +24,7 @@ def read_json(path: Path, *, missing_ok: bool = False) -> dict[str, Any]:
             "Give a run folder, or a folder in Hugging Face's format.",
         ) from None
     except OSError as error:
-        raise ModelFolderError(f"'{path}' cannot be read: {(error.strerror or str(error)).lower()}.") from None
+        raise ModelFolderError(f"'{path}' cannot be read: {reason_of(error)}.") from None
     except ValueError as error:
         raise ModelFolderError(f"'{path}' cannot be read: {error}.") from None
     if not isinstance(value, dict):

@@ -20,7 +20,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from gptcli.errors import ModelFolderError
+from gptcli.errors import ModelFolderError, reason_of
 from gptcli.untrusted import strict_json
 
 DIGEST = "sha256"
@@ -114,7 +114,7 @@ def read_header(path: Path) -> Header:
     except FileNotFoundError:
         raise ModelFolderError(f"'{path}' is missing.") from None
     except OSError as error:
-        raise ModelFolderError(f"'{path}' cannot be read: {(error.strerror or str(error)).lower()}.", _HINT) from None
+        raise ModelFolderError(f"'{path}' cannot be read: {reason_of(error)}.", _HINT) from None
     except ValueError as error:
         raise ModelFolderError(f"'{path}' cannot be read: {error}.", _HINT) from None
 

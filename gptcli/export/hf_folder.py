@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Literal
 
@@ -42,7 +43,9 @@ def export_hf(folder: ModelFolder, path: Path, type: HfType, *, force: bool) -> 
         new.write(names.MODEL, tensor_file(weights, metadata))
         new.write(names.README, _card(folder))
     alone = no_counterpart(folder.model.config)
-    hint = f"gptcli sample {path}" + ("" if alone else f", or transformers' from_pretrained('{path}')")
+    hint = f"gptcli sample {shlex.quote(str(path))}" + (
+        "" if alone else f", or transformers' from_pretrained({str(path)!r})"
+    )
     return Exported(path, type, hint=hint, note=alone)
 
 

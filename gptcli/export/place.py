@@ -20,11 +20,11 @@ def require_free_file(path: Path, magic: bytes, *, force: bool) -> None:
     with disk_errors(path):
         if path.is_dir():
             raise StorageError(f"'{path}' is a folder.", "Name the file to write with --out.")
-        if path.exists() and not force:
-            raise StorageError(f"'{path}' is already there.", _HINT)
         if path.exists() and not _begins_with(path, magic):
             problem = f"'{path}' was not written by an export, so that it is not replaced."
             raise StorageError(problem, "Choose another place with --out.")
+        if path.exists() and not force:
+            raise StorageError(f"'{path}' is already there.", _HINT)
         path.parent.mkdir(parents=True, exist_ok=True)
 
 
@@ -41,7 +41,7 @@ def require_free_folder(path: Path, names: Collection[str], *, force: bool) -> N
         if not path.is_dir():
             raise StorageError(f"'{path}' is a file.", "Name the folder to make with --out.")
         foreign = sorted(entry.name for entry in path.iterdir() if entry.name not in names)
-        if foreign and force:
+        if foreign:
             problem = f"'{path}' holds '{foreign[0]}', which no export wrote, so that it is not replaced."
             raise StorageError(problem, "Choose another place with --out.")
         if any(path.iterdir()) and not force:
@@ -49,5 +49,7 @@ def require_free_folder(path: Path, names: Collection[str], *, force: bool) -> N
 
 
 def _begins_with(path: Path, magic: bytes) -> bool:
+    if not path.is_file():  # a pipe would have to be waited for
+        return False
     with open(path, "rb") as file:
         return file.read(len(magic)) == magic

@@ -159,7 +159,7 @@ def score_text(
         pieces = list(map(folder.tokenizer.known_part, pieces))
     ids = _encode(folder.tokenizer, pieces)
     if len(ids) < 2:
-        raise CorpusError(f"{file.shown} is too short: there is no token to predict from another.", "Use more text.")
+        raise CorpusError(f"{file.subject} is too short: there is no token to predict from another.", "Use more text.")
     windows = list(strided_windows(len(ids), folder.model.config.block_size, stride))
     nats = []
     for batch in _batches(windows):

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gptcli.errors import CorpusError
+from gptcli.errors import CorpusError, reason_of
 from gptcli.storage import disk_errors, sha256_of_file
 from gptcli.text.not_text import BINARY, not_text
 
@@ -43,6 +43,11 @@ class TextFile:
     """How errors call it, in quotes where it is a path: 'books/a.txt', standard input."""
     from_folder: bool = False
     """Found in a folder rather than named, so that an empty or binary file is passed over and told."""
+
+    @property
+    def subject(self) -> str:
+        """`shown` at the beginning of a sentence."""
+        return self.shown[:1].upper() + self.shown[1:]
 
 
 @contextmanager
@@ -88,7 +93,7 @@ def read_text(file: TextFile, on_bytes: OnBytes) -> Iterator[str]:
     for chunk in _chunks(file):
         problem = not_text(chunk, file.path.suffix) if offset == 0 else BINARY if b"\0" in chunk else None
         if problem:
-            raise NotTextError(f"{_capital(file.shown)} {problem.what}.", problem.hint)
+            raise NotTextError(f"{file.subject} {problem.what}.", problem.hint)
         data = chunk.removeprefix(_UTF8_BOM) if offset == 0 else carried + chunk
         try:
             text, used = codecs.utf_8_decode(data, "strict", False)
@@ -117,7 +122,7 @@ def _texts_at(path: Path, include: Sequence[str]) -> list[TextFile]:
             raise CorpusError(f"There is no file or folder '{path}'.", "Check the path.")
     except OSError as error:
         where = error.filename or path
-        raise CorpusError(f"'{where}' cannot be read: {(error.strerror or str(error)).lower()}.") from None
+        raise CorpusError(f"'{where}' cannot be read: {reason_of(error)}.") from None
     if not path.is_file():
         raise CorpusError(
             f"'{path}' is a device, pipe or socket, not a regular file.", "To read from a pipe, use - (standard input)."
@@ -146,11 +151,19 @@ def _texts_in_folder(folder: Path, include: Sequence[str]) -> list[TextFile]:
 
 def _copy_of_standard_input(scratch: Path) -> Path:
     copy = scratch / "standard-input"
-    source = sys.stdin.buffer if sys.stdin else None
-    with disk_errors(copy), open(copy, "wb") as file:
-        while source and (piece := source.read(_CHUNK_BYTES)):
+    with disk_errors(copy, option="TMPDIR"), open(copy, "wb") as file:
+        while piece := _read_standard_input():
             file.write(piece)
     return copy
+
+
+def _read_standard_input() -> bytes:
+    if sys.stdin is None:
+        return b""
+    try:
+        return sys.stdin.buffer.read(_CHUNK_BYTES)
+    except OSError as error:
+        raise CorpusError(f"Standard input cannot be read: {reason_of(error)}.") from None
 
 
 def _chunks(file: TextFile) -> Iterator[bytes]:
@@ -165,9 +178,8 @@ def _reading(file: TextFile) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
         raise CorpusError(
-            f"{_capital(file.shown)} cannot be read: {reason}.", "Check the file's permissions."
+            f"{file.subject} cannot be read: {reason_of(error)}.", "Check the file's permissions."
         ) from None
 
 
@@ -180,7 +192,7 @@ def _not_utf8(file: TextFile, offset: int) -> CorpusError:
             left -= len(piece)
         byte = stream.read(1)
     return CorpusError(
-        f"{_capital(file.shown)} is not UTF-8 text: byte 0x{byte.hex().upper()} at offset {offset:,}, line {line:,}.",
+        f"{file.subject} is not UTF-8 text: byte 0x{byte.hex().upper()} at offset {offset:,}, line {line:,}.",
         "If it is Latin-1, convert it: iconv -f ISO-8859-1 -t UTF-8 OLD > NEW.",
     )
 
@@ -188,7 +200,3 @@ def _not_utf8(file: TextFile, offset: int) -> CorpusError:
 def printable(name: str) -> str:
     """A file name as text that UTF-8 can write: names may hold any byte."""
     return name.encode("utf-8", errors="surrogateescape").decode("utf-8", errors="replace")
-
-
-def _capital(shown: str) -> str:
-    return shown[:1].upper() + shown[1:]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gptcli import storage
 from gptcli.config import DataConfig, TokenizerConfig
-from gptcli.errors import CorpusError, DatasetError, StorageError, TokenizerError
+from gptcli.errors import CorpusError, DatasetError, StorageError, TokenizerError, reason_of
 from gptcli.text.corpus import STANDARD_INPUT, OnBytes, TextFile, find_texts, hash_text, printable, size_of
 from gptcli.text.manifest import (
     FORMAT,
@@ -113,7 +113,7 @@ def open_dataset(path: Path, *, verify: bool | None = None) -> Dataset:
     try:
         problem = storage.mismatch(path, files, hashes=hashes)
     except OSError as error:
-        problem = f"'{path}' cannot be read ({(error.strerror or str(error)).lower()})"
+        problem = f"'{path}' cannot be read ({reason_of(error)})"
     if problem:
         raise _damaged(path, problem)
     if not (path / TOKENIZER_FILE).is_file():
@@ -271,7 +271,7 @@ def _reporter(on_progress: OnProgress | None, total: int) -> Report:
 
 def _refuse_foreign(out: Path) -> None:
     """Raise StorageError where `out` exists and is neither empty nor a dataset folder of ours, whole or damaged."""
-    with storage.disk_errors(out):
+    with storage.disk_errors(out, "Reading"):
         if not out.exists() and not out.is_symlink():
             return
         names = None if out.is_symlink() or not out.is_dir() else [path.name for path in out.iterdir()]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from gptcli.errors import DatasetError
+from gptcli.errors import DatasetError, reason_of
 from gptcli.untrusted import read_bounded, strict_json
 
 MANIFEST_FILE = "dataset.json"
@@ -119,7 +119,7 @@ def read_manifest(folder: Path) -> Manifest:
     except FileNotFoundError:
         raise DatasetError(f"'{folder}' is not a dataset folder: it has no {MANIFEST_FILE}.") from None
     except OSError as error:
-        raise DatasetError(f"'{path}' cannot be read: {(error.strerror or str(error)).lower()}.") from None
+        raise DatasetError(f"'{path}' cannot be read: {reason_of(error)}.") from None
     except ValueError as error:
         raise DatasetError(f"'{path}' is damaged: {error}.", damaged) from None
     other = values.get("format") if isinstance(values, dict) else None

@@ -128,10 +128,10 @@ def utf8_length(text: str) -> int:
 
 def _blank_error(file: TextFile, *, empty: bool) -> CorpusError:
     what = "is empty" if empty else "is blank: it holds nothing but white space"
-    return CorpusError(f"{file.shown[:1].upper()}{file.shown[1:]} {what}.", "Name a file with text in UTF-8.")
+    return CorpusError(f"{file.subject} {what}.", "Name a file with text in UTF-8.")
 
 
 def _told(files: list[TextFile], one: str, many: str) -> str:
     if len(files) < 2:
-        return f"{files[0].shown} {one}." if files else ""
+        return f"{files[0].subject} {one}." if files else ""
     return f"{len(files):,} files {many} (the first: {files[0].shown})."

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gptcli.errors import TokenizerError
+from gptcli.errors import TokenizerError, reason_of
 from gptcli.text.bytelevel import ByteLevelTokenizer, Unknown
 from gptcli.text.char import CharTokenizer, alphabet_of
 from gptcli.text.tokenizer_json import END_OF_TEXT, TOKENIZER_FILE, Document, checked, new_document
@@ -108,7 +108,7 @@ def _read(path: Path, name: str) -> str:
     except FileNotFoundError:
         raise TokenizerError(f"There is no tokenizer '{path}'.", _HINT) from None
     except OSError as error:
-        raise TokenizerError(f"{name} cannot be read: {(error.strerror or str(error)).lower()}.", _HINT) from None
+        raise TokenizerError(f"{name} cannot be read: {reason_of(error)}.", _HINT) from None
     except UnicodeDecodeError:
         raise TokenizerError(f"{name} is not a text file.", _HINT) from None
     except ValueError as error:

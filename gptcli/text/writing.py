@@ -142,7 +142,7 @@ class PartReader:
                 yield wanted
         is_last = part.stop == part.text.characters
         if self._place < part.stop or (is_last and (self._rest or next(self._pieces, ""))):
-            raise CorpusError(f"{part.text.file.shown} changed while it was read.", "Run the same command again.")
+            raise CorpusError(f"{part.text.file.subject} changed while it was read.", "Run the same command again.")
 
 
 class _SplitWriting:
@@ -180,8 +180,7 @@ def _counted(pieces: Iterator[str], on_bytes: OnBytes) -> Iterator[str]:
 
 
 def _split_entry(new: storage.NewDirectory, writer: ShardWriter, writing: _SplitWriting) -> SplitEntry:
-    with storage.disk_errors(new.path):
-        files = storage.fingerprints(new.path, [shard.file for shard in writer.shards])
+    files = storage.fingerprints(new.path, [shard.file for shard in writer.shards])
     shards = tuple(
         ShardEntry(file=shard.file, tokens=shard.tokens, dtype=writer.dtype, **files[shard.file])
         for shard in writer.shards

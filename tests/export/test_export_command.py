@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -103,7 +104,9 @@ def test_json(export: Export, tmp_path: Path) -> None:
 
 
 def test_hf_folder_is_clean_and_opens(export: Export, folder: Path, tmp_path: Path) -> None:
-    assert export("--to", "hf", "-o", "clean").code == 0
+    answer = export("--to", "hf", "-o", "clean")
+    assert answer.code == 0
+    assert "gptcli sample clean, or transformers' from_pretrained('clean')" in answer.err
     assert {path.name for path in (tmp_path / "clean").iterdir()} == HF_FILES
     ours, theirs = open_model(folder), open_model(tmp_path / "clean")
     for name, tensor in ours.model.state_dict().items():
@@ -113,6 +116,10 @@ def test_hf_folder_is_clean_and_opens(export: Export, folder: Path, tmp_path: Pa
     card = (tmp_path / "clean" / "README.md").read_text(encoding="utf-8")
     assert "# my book" in card
     assert "2.5000 nats" in card
+
+
+def test_the_hint_can_be_typed(export: Export) -> None:
+    assert "gptcli sample 'my book-hf', or" in export("--to", "hf").err
 
 
 def test_hf_in_half_precision(export: Export, tmp_path: Path) -> None:
@@ -191,9 +198,11 @@ def test_nothing_is_overwritten_without_force(to: str, export: Export) -> None:
 def test_force_replaces_no_folder_that_holds_anything_else(to: str, export: Export, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.txt").write_text("ten years of work", encoding="utf-8")
-    answer = export("--to", to, "-o", "home", "--force")
-    assert answer.code == 1
-    assert "'thesis.txt'" in answer.err
+    for force in ([], ["--force"]):
+        answer = export("--to", to, "-o", "home", *force)
+        assert answer.code == 1
+        assert "'thesis.txt'" in answer.err
+        assert "--force" not in answer.err, "it would be refused too"
     assert (tmp_path / "home" / "thesis.txt").exists()
 
 
@@ -289,8 +298,11 @@ def test_force_replaces_no_file_that_is_no_export(export: Export, tmp_path: Path
     """A slip of the fingers: `-o book.txt --force`."""
     text = tmp_path / "precious.txt"
     text.write_text("words", encoding="utf-8")
-    answer = export("--to", "gguf", "-o", text, "--force")
-    assert (answer.code, "was not written by an export" in answer.err) == (1, True)
+    os.mkfifo(tmp_path / "pipe")
+    for path, force in ((text, ["--force"]), (text, []), (tmp_path / "pipe", [])):
+        answer = export("--to", "gguf", "-o", path, *force)
+        assert (answer.code, "was not written by an export" in answer.err) == (1, True)
+        assert "--force" not in answer.err
     assert text.read_text(encoding="utf-8") == "words"
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gptcli.errors import CorpusError
+from gptcli.errors import CorpusError, StorageError
 from gptcli.text import corpus
 from gptcli.text.corpus import TextFile, find_texts, read_text
 from gptcli.text.survey import Survey, Text, survey
@@ -62,6 +66,30 @@ def test_standard_input_is_read_more_than_once(monkeypatch: pytest.MonkeyPatch, 
     assert not files[0].path.exists()
     with pytest.raises(CorpusError, match="only once"):
         content_of("-", "-")
+
+
+def test_standard_input_that_cannot_be_read_or_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(error: int) -> Callable[..., Any]:
+        def fail(*arguments: object) -> None:
+            raise OSError(error, os.strerror(error))
+
+        return fail
+
+    stdin = io.TextIOWrapper(io.BytesIO(b"text"))
+    monkeypatch.setattr("sys.stdin", stdin)
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus, "open", fails(errno.ENOSPC), raising=False)
+        with pytest.raises(StorageError, match="no space left on device") as refusal:
+            content_of("-")
+    assert "another place with TMPDIR" in refusal.value.hint
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=SimpleNamespace(read=fails(errno.EISDIR))))
+    with pytest.raises(CorpusError, match="Standard input cannot be read: is a directory"):
+        content_of("-")
+
+
+def test_a_sentence_begins_with_a_capital(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfabc")))
+    assert look_at("-").notes == ("Standard input starts with a byte-order mark, which is dropped.",)
 
 
 def test_bom_and_crlf_are_told(tmp_path: Path) -> None:
