@@ -109,6 +109,8 @@ class ModelConfig(_Section):
     dropout: Fraction = 0.0
     n_kv_head: Count | None = None
     """Heads of keys and values, each shared by n_head / n_kv_head heads of queries; None becomes n_head."""
+    head_dim: Width | None = None
+    """Width of a head; None: n_embd / n_head."""
     qk_norm: bool = False
     """RMSNorm over each head's queries and keys."""
     sliding_window: Count | None = None
@@ -138,7 +140,7 @@ class ModelConfig(_Section):
 
     @property
     def head_width(self) -> int:
-        return self.n_embd // self.n_head
+        return self.head_dim or self.n_embd // self.n_head
 
     @property
     def kv_heads(self) -> int:
@@ -173,12 +175,12 @@ class ModelConfig(_Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> ModelConfig:
-        if self.n_embd % self.n_head:
+        if self.n_embd % self.n_head and not self.head_dim:
             raise ValueError(f"n_embd ({self.n_embd}) must be a multiple of n_head ({self.n_head})")
         if self.n_head % self.kv_heads:
             raise ValueError(f"n_head ({self.n_head}) must be a multiple of n_kv_head ({self.n_kv_head})")
         if self.position == "rope" and self.head_width % 2:
-            raise ValueError(f"position = 'rope' needs an even n_embd / n_head, which is {self.head_width}")
+            raise ValueError(f"position = 'rope' needs heads of an even width, and theirs is {self.head_width}")
         if self.n_layer * self.n_expert > MOST_EXPERTS:
             raise ValueError(
                 f"n_layer ({self.n_layer}) times n_expert ({self.n_expert}) must be {MOST_EXPERTS} at most"

@@ -186,7 +186,7 @@ def _activations(config: ModelConfig, sequences: int, item: int, device_type: st
     row = sequences * config.block_size * config.n_embd
     dropout = config.dropout > 0
     # Two inputs of norms in float32; their outputs and attention's, for the weight gradients.
-    block = row * (2 * FLOAT32 + 3 * item)
+    block = row * (2 * FLOAT32 + 2 * item) + _all_heads(config, sequences) * item
     block += _attention(config, sequences, item, device_type) + _mlp(config, sequences, item)
     # The normed inputs of an RMSNorm before they meet the weights.
     normed = row * FLOAT32 if config.norm == "rmsnorm" else 0
@@ -202,7 +202,7 @@ def _activations(config: ModelConfig, sequences: int, item: int, device_type: st
 
 def _attention(config: ModelConfig, sequences: int, item: int, device_type: str) -> int:
     """Bytes that a block's attention keeps between its two projections."""
-    row = sequences * config.block_size * config.n_embd
+    row = _all_heads(config, sequences)
     shared = row * config.kv_heads // config.n_head  # the keys, and the values
     projected, qk = row + 2 * shared, row + shared
     # Each head's queries and keys before they meet the weights of their norm, in half precision their copies too.
@@ -216,6 +216,11 @@ def _attention(config: ModelConfig, sequences: int, item: int, device_type: str)
     turned = qk * item if config.qk_norm or config.position == "rope" else 0  # others than those projected
     mask = config.block_size**2 * item if config.sliding_window else 0
     return projected * item + turned + normed + mask
+
+
+def _all_heads(config: ModelConfig, sequences: int) -> int:
+    """Numbers in the queries of all heads."""
+    return sequences * config.block_size * config.n_head * config.head_width
 
 
 def _mlp(config: ModelConfig, sequences: int, item: int) -> int:

@@ -36,9 +36,9 @@ ARCHITECTURES = {a.model_type: a for a in (GPT2, LLAMA, MISTRAL, QWEN3, MIXTRAL,
 
 GPT2_KNOBS: dict[str, Any] = {
     "position": "learned", "norm": "layernorm", "norm_placement": "pre", "mlp": "gelu", "bias": True,
-    "n_kv_head": None, "qk_norm": False, "sliding_window": None, "n_expert": 0, "logit_softcap": 0.0,
+    "n_kv_head": None, "head_dim": None, "qk_norm": False, "sliding_window": None, "n_expert": 0, "logit_softcap": 0.0,
 }  # fmt: skip
-"""What GPT-2 must have; None for n_kv_head: as many as n_head."""
+"""What GPT-2 must have; None for n_kv_head: as many as n_head, for head_dim: n_embd / n_head."""
 LLAMA_KNOBS: dict[str, Any] = {
     "position": "rope", "norm": "rmsnorm", "norm_placement": "pre", "mlp": "swiglu", "bias": False,
     "logit_softcap": 0.0,
@@ -83,6 +83,8 @@ def _unlike(config: ModelConfig, knobs: Mapping[str, Any]) -> list[str]:
     values = config.model_dump(mode="json")
     if config.kv_heads == config.n_head:
         values["n_kv_head"] = None
+    if config.n_head * config.head_width == config.n_embd:
+        values["head_dim"] = None
     return [f"{key} = {str(values[key]).lower()}" for key, value in knobs.items() if values[key] != value]
 
 

@@ -84,12 +84,12 @@ def _from_values(values: Mapping[str, Any]) -> dict[str, Any]:
     if kind not in ("default", "linear"):
         raise ValueError(f"rope_type is {kind!r}, where 'default' and 'linear' are known")
     heads, width = values["num_attention_heads"], values["hidden_size"]
-    if values.get("head_dim") not in (None, width // heads):
-        raise ValueError(f"head_dim is {values['head_dim']}, where it must be hidden_size / num_attention_heads")
+    head_dim = values.get("head_dim")
     return {
         "n_layer": values["num_hidden_layers"],
         "n_head": heads,
         "n_kv_head": values.get("num_key_value_heads") or heads,
+        "head_dim": None if head_dim == width / heads else head_dim,
         "n_embd": width,
         "block_size": values["max_position_embeddings"],
         "dropout": values.get("attention_dropout") or 0.0,

@@ -5,8 +5,8 @@ Models are Unsupervised Multitask Learners"): learned positions, LayerNorm befor
 an MLP four times the width, biases everywhere, and an output head that shares the token embedding's weights. Module and
 parameter names are those of the published weights. docs/architectures.md has each knob's formula, source and figures.
 
-Letters on the tensor lines: B sequences, T tokens, C = n_embd width, H heads, G heads of keys and values, D = C / H
-head width, W width inside the MLP, V vocabulary, S = cached + new tokens.
+Letters on the tensor lines: B sequences, T tokens, C = n_embd width, H heads, G heads of keys and values, D head
+width, W width inside the MLP, V vocabulary, S = cached + new tokens.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ class Attention(nn.Module):
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
         self.layer = layer
-        self.n_head, self.kv_heads = config.n_head, config.kv_heads
+        self.n_head, self.kv_heads, self.head_width = config.n_head, config.kv_heads, config.head_width
         self.window = config.window_of(layer)
         self.dropout = config.dropout
         self.c_attn = nn.Linear(config.n_embd, sum(config.qkv_rows), bias=config.bias)
-        self.c_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
+        self.c_proj = nn.Linear(config.n_head * config.head_width, config.n_embd, bias=config.bias)
         self.q_norm = RMSNorm(config.head_width, config.norm_epsilon) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_width, config.norm_epsilon) if config.qk_norm else None
 
     def forward(self, x: Tensor, rotation: Tensor | None, cache: KVCache | None) -> Tensor:
-        B, T, C = x.shape
-        H, G = self.n_head, self.kv_heads
-        qkv = self.c_attn(x).view(B, T, H + 2 * G, C // H)  # (B, T, H + 2G, D)
+        B, T, _ = x.shape
+        H, G, D = self.n_head, self.kv_heads, self.head_width
+        qkv = self.c_attn(x).view(B, T, H + 2 * G, D)  # (B, T, H + 2G, D)
         q, k, v = qkv.split_with_sizes((H, G, G), dim=2)  # (B, T, H, D), 2 of (B, T, G, D)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
@@ -61,8 +61,8 @@ class Attention(nn.Module):
         if cache is not None:
             k, v = cache.append(self.layer, k, v)  # 2 of (B, G, S, D)
         y = attend(q, k, v, self.dropout if self.training else 0.0, self.window)  # (B, H, T, D)
-        y = y.transpose(1, 2).reshape(B, T, C)  # (B, T, C)
-        y = self.c_proj(y)
+        y = y.transpose(1, 2).reshape(B, T, H * D)  # (B, T, H·D)
+        y = self.c_proj(y)  # (B, T, C)
         return F.dropout(y, self.dropout) if self.training and self.dropout else y
 
 

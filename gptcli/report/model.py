@@ -1,6 +1,6 @@
 """A model by its shape alone: parts, activations, memory, arithmetic. Nothing is computed with weights.
 
-Letters: B sequences, T tokens, C width, H heads, D = C / H, L layers, V vocabulary.
+Letters: B sequences, T tokens, C width, H heads, D head width, L layers, V vocabulary.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FLOPS_FORMULA = "6 N + 12 L C T"
 """Of a token in training, as PaLM (Chowdhery et al. 2022, appendix B) and nanoGPT count it: N parameters without
 embeddings that are only looked up and experts that the token passes by, two operations each forward and four backward;
 12 L C T for queries times keys and probabilities times values, the causal half not taken off, T at most the window of a
-layer that has one. The forward pass is a third of it."""
+layer that has one, C the width of all heads together. The forward pass is a third of it."""
 
 NONLINEARITIES = {"gelu": "GELU", "relu2": "ReLU²", "swiglu": "SwiGLU"}
 
@@ -189,7 +189,7 @@ def activations(config: ModelConfig, batch_size: int, length: int) -> tuple[Stag
 def flops(config: ModelConfig, length: int) -> Flops:
     """Operations per token; see `FLOPS_FORMULA`."""
     seen = sum(cached_tokens(config, length))
-    training = 6 * matrix_parameters(config) + 12 * config.n_embd * seen
+    training = 6 * matrix_parameters(config) + 12 * config.n_head * config.head_width * seen
     return Flops(length, training // 3, training)
 
 

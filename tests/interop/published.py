@@ -50,6 +50,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "mistral": {"sliding_window": 9},
     "mistral without a window": {"sliding_window": None},
     "qwen3": {"head_dim": 16, "tie_word_embeddings": True},
+    "qwen3 with narrow heads": {"head_dim": 8},
     "qwen3 with windows": {
         "head_dim": 16,
         "use_sliding_window": True,

@@ -190,7 +190,7 @@ def test_another_architecture_is_refused_by_its_key(folder: Path, key: str, valu
         ("llama", "hidden_act", "gelu"),
         ("llama", "attention_bias", True),
         ("llama", "mlp_bias", True),
-        ("llama", "head_dim", 32),
+        ("llama", "head_dim", 0.5),
         ("llama", "rms_norm_eps", -1),
         ("llama", "num_key_value_heads", 3),
         ("llama", "quantization_config", {"bits": 4}),

@@ -97,7 +97,7 @@ class Layer:
         """(B, T, C) → (B, T, C)."""
         config = self.config
         B, T, C = x.shape
-        H, G, D = config.n_head, config.kv_heads, C // config.n_head
+        H, G, D = config.n_head, config.kv_heads, config.head_dim or C // config.n_head
         qkv = self.linear("attn.c_attn", x).view(B, T, H + 2 * G, D).transpose(1, 2)
         q, k, v = qkv[:, :H], qkv[:, H : H + G], qkv[:, H + G :]
         if config.qk_norm:
@@ -108,7 +108,7 @@ class Layer:
         k, v = (part.repeat_interleave(H // G, dim=1) for part in (k, v))
         everywhere = config.windowed_layers == "all" or self.number % 2 == 0
         weights = attention_weights(q, k, config.sliding_window if everywhere else None)
-        return self.linear("attn.c_proj", (weights @ v).transpose(1, 2).reshape(B, T, C))
+        return self.linear("attn.c_proj", (weights @ v).transpose(1, 2).reshape(B, T, H * D))
 
     def mlp(self, x: Tensor, name: str = "mlp") -> Tensor:
         """(..., C) → (..., C)."""

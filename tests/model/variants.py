@@ -21,6 +21,7 @@ KNOBS: dict[str, dict[str, Any]] = {
     "mlp_width": {"mlp": "swiglu", "mlp_width": 21},
     "grouped": {"n_kv_head": 2},
     "one kv head": {"n_kv_head": 1},
+    "narrow heads": {"head_dim": 3},
     "qk_norm": {"qk_norm": True},
     "window": {"sliding_window": 5},
     "alternate windows": {"sliding_window": 3, "windowed_layers": "alternate"},
@@ -34,8 +35,10 @@ KNOBS: dict[str, dict[str, Any]] = {
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": MODERN,
     "llama untied": MODERN | {"tied": False, "rope_scaling": 2.0, "norm_epsilon": 1e-6},
+    "llama narrow heads": MODERN | {"head_dim": 2},
     "mistral": MODERN | {"sliding_window": 5},
     "qwen3": MODERN | {"qk_norm": True},
+    "qwen3 wide heads": MODERN | {"qk_norm": True, "head_dim": 24},
     "qwen3 windows": MODERN | {"qk_norm": True, "sliding_window": 5, "windowed_layers": "alternate"},
     "mixtral": MODERN | {"n_expert": 4},
     "mixtral windows": MODERN | {"n_expert": 3, "n_expert_active": 1, "sliding_window": 5},
