@@ -20,8 +20,9 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -32,7 +33,6 @@ TEMPORARY_SUFFIX = ".partial"
 REPLACED_SUFFIX = ".replaced"
 """Of a whole folder, for the moment until another one stands in its place."""
 MANIFEST = "manifest.json"
-_HASH_CHUNK = 1 << 20
 
 
 @contextmanager
@@ -210,23 +210,31 @@ class FolderLock:
         os.close(self._descriptor)
 
 
-def fingerprints(folder: Path, names: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
-    """{file name: {"bytes": size, "sha256": hex}} for the named files of a folder, or for all of them."""
-    chosen = sorted(path.name for path in folder.iterdir()) if names is None else sorted(names)
+@dataclass(frozen=True)
+class FileEntry:
+    """What a manifest says of a file: its size, and the hexadecimal sha256 of its content."""
+
+    bytes: int
+    sha256: str
+
+
+def fingerprints(folder: Path, names: Iterable[str] | None = None) -> dict[str, FileEntry]:
+    """The entries, by name, of the named files of a folder, or of all of them."""
     with disk_errors(folder, "Reading"):
-        files = [folder / name for name in chosen]
-        return {file.name: {"bytes": file.stat().st_size, "sha256": sha256_of_file(file)} for file in files}
+        chosen = [path.name for path in folder.iterdir()] if names is None else names
+        files = [folder / name for name in sorted(chosen)]
+        return {file.name: FileEntry(file.stat().st_size, sha256_of_file(file)) for file in files}
 
 
-def mismatch(folder: Path, files: dict[str, dict[str, Any]], *, hashes: bool = True) -> str:
+def mismatch(folder: Path, files: Mapping[str, FileEntry], *, hashes: bool = True) -> str:
     """What is wrong with a folder against the `files` of its manifest, in words; "" if nothing is."""
     for name, expected in files.items():
         path = folder / name
         if not path.is_file():
             return f"'{path}' is missing"
-        if path.stat().st_size != expected["bytes"]:
-            return f"'{path}' has {path.stat().st_size:,} bytes instead of {expected['bytes']:,}"
-        if hashes and sha256_of_file(path) != expected["sha256"]:
+        if path.stat().st_size != expected.bytes:
+            return f"'{path}' has {path.stat().st_size:,} bytes instead of {expected.bytes:,}"
+        if hashes and sha256_of_file(path) != expected.sha256:
             return f"'{path}' was altered (its sha256 differs)"
     return ""
 
@@ -248,11 +256,8 @@ def is_occupied(path: Path) -> bool:
 
 def sha256_of_file(path: Path) -> str:
     """Hexadecimal sha256 of a file, read in pieces."""
-    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        while piece := file.read(_HASH_CHUNK):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def remove_directory(path: Path) -> None:
@@ -307,8 +312,8 @@ def _is_another_process(number: int) -> bool:
 
 
 def to_json(value: Any) -> bytes:
-    """Readable UTF-8 JSON with a final newline; NaN is refused, since other readers refuse it."""
-    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    """Readable UTF-8 JSON with a final newline, entries as tables; NaN is refused, since other readers refuse it."""
+    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=asdict) + "\n").encode()
 
 
 def _remove_tree(path: Path) -> None:

@@ -15,6 +15,7 @@ from gptcli import storage
 from gptcli.errors import StorageError
 from gptcli.storage import (
     AppendLog,
+    FileEntry,
     FolderLock,
     fingerprints,
     mismatch,
@@ -41,7 +42,7 @@ def test_a_new_directory_has_its_manifest(tmp_path: Path) -> None:
         assert not (tmp_path / "a/b").exists(), "nothing is to be seen before all is there"
     manifest = json.loads((tmp_path / "a/b/manifest.json").read_text())
     assert manifest["files"].keys() == {"one", "two"}
-    assert mismatch(tmp_path / "a/b", manifest["files"]) == ""
+    assert mismatch(tmp_path / "a/b", {name: FileEntry(**entry) for name, entry in manifest["files"].items()}) == ""
     assert names(tmp_path / "a") == {"b"}
 
 

@@ -23,6 +23,7 @@ from gptcli.checkpoints import names
 from gptcli.checkpoints.model_folder import checkpoint_steps, damage
 from gptcli.checkpoints.small_files import read_json
 from gptcli.checkpoints.tensors import read_tensors, tensor_file, verify_tensors
+from gptcli.checkpoints.weights import weights_metadata
 from gptcli.errors import ModelFolderError, StorageError
 from gptcli.storage import MANIFEST, new_directory, remove_directory, to_json
 
@@ -87,7 +88,7 @@ def save_checkpoint(run: Path, checkpoint: Checkpoint) -> Path:
         "threads": checkpoint.threads,
         "torch": torch.__version__,
     }
-    metadata = {"step": str(checkpoint.progress.step)}
+    metadata = weights_metadata(checkpoint.progress.step)
     with new_directory(folder) as new:
         new.write(names.MODEL, tensor_file(checkpoint.model, metadata))
         new.write(names.OPTIMIZER, tensor_file(checkpoint.optimizer | random, metadata))

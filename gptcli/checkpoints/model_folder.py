@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from gptcli.checkpoints import names
 from gptcli.checkpoints.small_files import read_json
-from gptcli.checkpoints.weights import has_weights, read_weights
+from gptcli.checkpoints.weights import has_weights, read_weights, stored_loss, stored_step
 from gptcli.config import ModelConfig
 from gptcli.errors import ModelFolderError, TokenizerError, reason_of
 from gptcli.interop.huggingface import config_from_hf, tensors_from_hf
 from gptcli.model.gpt import GPT, unfilled_gpt
-from gptcli.storage import MANIFEST, mismatch
+from gptcli.storage import MANIFEST, FileEntry, mismatch
 from gptcli.text.tokenizer import Tokenizer, load_tokenizer
 from gptcli.untrusted import is_plain_name
 
@@ -73,22 +70,8 @@ def open_model(folder: Path, checkpoint: str = "best") -> ModelFolder:
         start_id=start or 0,
         end_id=end,
         step=stored_step(metadata),
-        val_loss=_stored_loss(metadata),
+        val_loss=stored_loss(metadata),
     )
-
-
-def stored_step(metadata: Mapping[str, str]) -> int | None:
-    """The training step that the header of weights names, if it names one."""
-    step = metadata.get("step", "")
-    return int(step) if re.fullmatch("[0-9]{1,15}", step) else None
-
-
-def _stored_loss(metadata: Mapping[str, str]) -> float | None:
-    try:
-        loss = float(metadata.get("val_loss", ""))
-    except ValueError:
-        return None
-    return loss if math.isfinite(loss) else None
 
 
 def _row(value: object, config: ModelConfig) -> int | None:
@@ -150,15 +133,7 @@ def verify_run_files(folder: Path) -> None:
         raise ModelFolderError(f"The run folder is damaged: {problem}.", "Restore the file from a copy.")
 
 
-@dataclass(frozen=True)
-class _File:
-    """What a manifest says about a file."""
-
-    bytes: Annotated[int, Field(ge=0)]
-    sha256: str
-
-
-_FILES = TypeAdapter(dict[str, _File])
+_FILES = TypeAdapter(dict[str, FileEntry])
 
 
 def damage(folder: Path, manifest: dict[str, Any], *, leaving_out: str = "") -> str:
@@ -167,7 +142,7 @@ def damage(folder: Path, manifest: dict[str, Any], *, leaving_out: str = "") -> 
         files = _FILES.validate_python(manifest.get("files"))
         if strange := [name for name in files if not is_plain_name(name)]:
             return f"'{folder / MANIFEST}' names '{strange[0][:100]}', which is no file beside it"
-        checked = {name: asdict(entry) for name, entry in files.items() if name != leaving_out}
+        checked = {name: entry for name, entry in files.items() if name != leaving_out}
         return mismatch(folder, checked) if checked else f"'{folder / MANIFEST}' lists no files"
     except ValidationError:
         return f"'{folder / MANIFEST}' has no list of files"

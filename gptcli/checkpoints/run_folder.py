@@ -5,7 +5,6 @@ It holds no absolute path and nothing outside it is needed to sample from it. It
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from gptcli.checkpoints.checkpoint import Progress
 from gptcli.checkpoints.model_card import model_card
 from gptcli.checkpoints.small_files import read_json
 from gptcli.checkpoints.tensors import read_metadata, tensor_file
+from gptcli.checkpoints.weights import stored_loss, stored_step, weights_metadata
 from gptcli.config import ModelConfig, RunConfig, load_config_file, parse_config, to_toml
 from gptcli.errors import ConfigError, ModelFolderError, StorageError
 from gptcli.interop.hub import model_name
@@ -67,7 +67,7 @@ def create_run(
         new.write(names.README, model_card(model_name(path), config, dataset, Progress()).encode())
         new.make_folder(names.CHECKPOINTS)
         if weights is not None:
-            new.write(names.MODEL, tensor_file(weights, {"step": "0"}))
+            new.write(names.MODEL, tensor_file(weights, weights_metadata(0)))
         new.write(MANIFEST, to_json(_manifest(new.path, dataset.name, dataset.fingerprint)))
     return StoredRun(path, config, dataset.name, dataset.fingerprint)
 
@@ -120,10 +120,10 @@ def replace_weights(run: StoredRun, tensors: dict[str, Tensor], *, step: int, va
     Better ones of another step stay: a kill can leave weights there whose evaluation came after the last checkpoint.
     """
     standing = read_metadata(run.path / names.MODEL)
-    if standing.get("step") != str(step) and _number(standing.get("val_loss")) < val_loss:
+    best = stored_loss(standing)
+    if stored_step(standing) != step and best is not None and best < val_loss:
         return
-    metadata = {"step": str(step), "val_loss": repr(val_loss)}
-    write_file(run.path / names.MODEL, tensor_file(tensors, metadata))
+    write_file(run.path / names.MODEL, tensor_file(tensors, weights_metadata(step, val_loss)))
     _update_manifest(run)
 
 
@@ -145,8 +145,7 @@ def lost_checkpoints(path: Path) -> int:
     """
     if (path / names.CHECKPOINTS).is_dir():
         return 0
-    step = _number(read_metadata(path / names.MODEL).get("step"))
-    return int(step) if math.isfinite(step) else 0
+    return stored_step(read_metadata(path / names.MODEL)) or 0
 
 
 def newest_run(root: Path) -> Path | None:
@@ -162,14 +161,6 @@ def next_free(path: Path) -> Path:
     while (candidate := path.with_name(f"{path.name}-{number}")).exists():
         number += 1
     return candidate
-
-
-def _number(text: str | None) -> float:
-    """A number from a file's header; infinite where there is none."""
-    try:
-        return float(text) if text else math.inf
-    except ValueError:
-        return math.inf
 
 
 def _last_written(run: Path) -> tuple[bool, float]:

@@ -7,6 +7,9 @@ larger than the model which config.json describes.
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,27 @@ _HINT = "Restore the folder from its source."
 def has_weights(folder: Path) -> bool:
     """Whether a folder holds weights that can be opened."""
     return any((folder / name).exists() for name in (names.MODEL, names.MODEL_INDEX))
+
+
+def weights_metadata(step: int | None, val_loss: float | None = None) -> dict[str, str]:
+    """What the header of weights says of them; None: not known. `stored_step` and `stored_loss` read it."""
+    known = {"step": step, "val_loss": val_loss}
+    return {key: repr(value) for key, value in known.items() if value is not None}
+
+
+def stored_step(metadata: Mapping[str, str]) -> int | None:
+    """The training step that the header of weights names, if it names one."""
+    step = metadata.get("step", "")
+    return int(step) if re.fullmatch("[0-9]{1,15}", step) else None
+
+
+def stored_loss(metadata: Mapping[str, str]) -> float | None:
+    """The validation loss that the header of weights names, if it names one: nats per token."""
+    try:
+        loss = float(metadata.get("val_loss", ""))
+    except ValueError:
+        return None
+    return loss if math.isfinite(loss) else None
 
 
 def read_weights(folder: Path, config: ModelConfig) -> tuple[dict[str, Tensor], dict[str, str], Path]:

@@ -12,6 +12,7 @@ from gptcli.checkpoints import names
 from gptcli.checkpoints.model_folder import ModelFolder
 from gptcli.checkpoints.run_folder import hugging_face_files, is_run
 from gptcli.checkpoints.tensors import tensor_file
+from gptcli.checkpoints.weights import weights_metadata
 from gptcli.export.card import export_card
 from gptcli.export.exported import Exported
 from gptcli.interop.hub import model_name
@@ -35,12 +36,10 @@ def export_hf(folder: ModelFolder, path: Path, type: HfType, *, force: bool) -> 
     weights = {
         name: tensor.to(dtype) for name, tensor in tensors_to_hf(folder.model.state_dict(), folder.model.config).items()
     }
-    known = {"step": folder.step, "val_loss": folder.val_loss}
-    metadata = {key: repr(value) for key, value in known.items() if value is not None}
     with new_directory(path, manifest=None, replace=force) as new:
         for name, content in files.items():
             new.write(name, content)
-        new.write(names.MODEL, tensor_file(weights, metadata))
+        new.write(names.MODEL, tensor_file(weights, weights_metadata(folder.step, folder.val_loss)))
         new.write(names.README, _card(folder))
     alone = no_counterpart(folder.model.config)
     hint = f"gptcli sample {shlex.quote(str(path))}" + (

@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import Progress, newest_checkpoint, read_progress
-from gptcli.checkpoints.model_folder import checkpoint_steps, stored_step, verify_run_files
+from gptcli.checkpoints.model_folder import checkpoint_steps, verify_run_files
 from gptcli.checkpoints.run_folder import StoredRun, is_run, read_run
 from gptcli.checkpoints.tensors import read_metadata, verify_tensors
+from gptcli.checkpoints.weights import stored_step
 from gptcli.config import differences
 from gptcli.errors import ModelFolderError
 from gptcli.interop.hub import model_name

@@ -107,7 +107,7 @@ def open_dataset(path: Path, *, verify: bool | None = None) -> Dataset:
     anything is missing, cut off, altered or of another format.
     """
     manifest = read_manifest(path)
-    files = {shard.file: {"bytes": shard.bytes, "sha256": shard.sha256} for shard in manifest.shards()}
+    files = {shard.file: storage.FileEntry(shard.bytes, shard.sha256) for shard in manifest.shards()}
     size = sum(shard.bytes for shard in manifest.shards())
     hashes = size <= _ALWAYS_HASHED_BYTES if verify is None else verify
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -182,7 +182,7 @@ def _counted(pieces: Iterator[str], on_bytes: OnBytes) -> Iterator[str]:
 def _split_entry(new: storage.NewDirectory, writer: ShardWriter, writing: _SplitWriting) -> SplitEntry:
     files = storage.fingerprints(new.path, [shard.file for shard in writer.shards])
     shards = tuple(
-        ShardEntry(file=shard.file, tokens=shard.tokens, dtype=writer.dtype, **files[shard.file])
+        ShardEntry(file=shard.file, tokens=shard.tokens, dtype=writer.dtype, **asdict(files[shard.file]))
         for shard in writer.shards
     )
     return SplitEntry(tokens=writer.tokens, characters=writing.characters, bytes=writing.bytes, shards=shards)

@@ -138,7 +138,7 @@ def rewritten_state(folder: Path, **changes: object) -> None:
     (folder / "state.json").write_text(json.dumps(state))
     (folder / "manifest.json").unlink()
     manifest = {"format": 1, "files": storage.fingerprints(folder)}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "manifest.json").write_bytes(storage.to_json(manifest))
 
 
 @pytest.mark.parametrize(

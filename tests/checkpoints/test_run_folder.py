@@ -29,7 +29,7 @@ from gptcli.errors import ModelFolderError, StorageError
 from gptcli.interop.huggingface import tensors_to_hf
 from gptcli.model.gpt import GPT
 from gptcli.report.run import describe_run
-from gptcli.storage import FolderLock, mismatch
+from gptcli.storage import FileEntry, FolderLock, mismatch
 from gptcli.text.dataset import Dataset
 from tests.training.small_runs import plan, run
 
@@ -71,7 +71,8 @@ def test_best_weights_are_replaced_and_say_what_they_are(dataset: Dataset, confi
         assert torch.equal(opened.model.wte.weight, tensors["transformer.wte.weight"])
     manifest = json.loads((tmp_path / "run/manifest.json").read_text())
     assert "model.safetensors" in manifest["files"]
-    assert mismatch(tmp_path / "run", manifest["files"]) == ""
+    entries = {name: FileEntry(**entry) for name, entry in manifest["files"].items()}
+    assert mismatch(tmp_path / "run", entries) == ""
     content = bytearray((tmp_path / "run/model.safetensors").read_bytes())
     content[-5] ^= 4
     (tmp_path / "run/model.safetensors").write_bytes(content)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from abc import ABC, abstractmethod
+from dataclasses import asdict
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -117,7 +118,7 @@ class DatasetFolder(Target):
         if name.endswith(".npy"):
             manifest = json.loads(self.valid["dataset.json"])
             shard = manifest[name[:-10]]["shards"][0]
-            shard |= storage.fingerprints(self.path, [name])[name]
+            shard |= asdict(storage.fingerprints(self.path, [name])[name])
             (self.path / "dataset.json").write_bytes(to_json(manifest))
 
     def run(self) -> None:
