@@ -52,8 +52,7 @@ def gptcli_trainer(
     how = {"batch_size": sequences, "dtype": dtype_name(dtype), "compile": compiled}
     dataset = random_dataset(config.vocab_size, config.block_size, seed=0)
     request = Request("gpt2", {"model": shape, "optim": {"lr": 1e-4}, "train": how})
-    complete, _ = complete_config(request, dataset, device, None)
-    return new_trainer(complete, dataset, device)
+    return new_trainer(complete_config(request, dataset, device, None).config, dataset, device)
 
 
 def transformers_update(

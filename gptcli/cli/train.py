@@ -121,7 +121,7 @@ def train(
     no_color: NoColor = False,
 ) -> None:
     """Train a model on text, or go on with a run that was stopped."""
-    from gptcli.cli.training import Wish, run_training
+    from gptcli.cli.training import TrainOptions, run_training
     from gptcli.ui.console import Output
 
     flags: dict[str, Any] = {
@@ -138,8 +138,18 @@ def train(
         "train.device": _unless_auto(device), "tokenizer.kind": tokenizer, "tokenizer.vocab_size": vocab_size,
         "data.val_fraction": val_fraction, "data.include": include,
     }  # fmt: skip
-    wish = Wish(data, out, preset, family, config_file, flags, settings or [], resume.value, dry_run)
-    run_training(wish, Output(quiet, verbose, as_json, no_color), shlex.join(["gptcli", *sys.argv[1:]]))
+    options = TrainOptions(
+        data=data,
+        out=out,
+        preset=preset,
+        family=family,
+        config_file=config_file,
+        flags=flags,
+        settings=settings or [],
+        resume=resume.value,
+        dry_run=dry_run,
+    )
+    run_training(options, Output(quiet, verbose, as_json, no_color), shlex.join(["gptcli", *sys.argv[1:]]))
 
 
 def _number_unless_auto(value: str) -> int | str | None:

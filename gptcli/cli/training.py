@@ -25,11 +25,11 @@ from gptcli.config import (
 )
 from gptcli.errors import Interrupted, UsageError
 from gptcli.interop.hub import is_address
-from gptcli.model.precision import choose_device
 from gptcli.text.dataset import Prepared, find_or_prepare, is_dataset, name_of
 from gptcli.text.writing import is_path
 from gptcli.training.events import Finished
 from gptcli.training.interrupt import graceful_stop
+from gptcli.training.place import run_device, run_folder
 from gptcli.training.plan import check_request, make_plan
 from gptcli.training.request import Request, Resume
 from gptcli.training.session import train
@@ -48,7 +48,7 @@ TEXT_FLAGS = {
 
 
 @dataclass(frozen=True)
-class Wish:
+class TrainOptions:
     """The options of `gptcli train`, as given."""
 
     data: list[str]
@@ -64,18 +64,21 @@ class Wish:
     dry_run: bool
 
 
-def run_training(wish: Wish, output: Output, command: str) -> None:
+def run_training(options: TrainOptions, output: Output, command: str) -> None:
     """Prepare the data, plan, train, and print the result; `command` is what the user typed, to continue with."""
-    request = _request(wish)
-    device = choose_device(str(flatten(request.explicit).get("train.device", "auto")))
-    path = wish.out or RUNS_ROOT / name_of(wish.data)
-    check_request(request, wish.out, device)
+    request = _request(options)
+    _check_data(options, request)
+    path = run_folder(request, options.out or RUNS_ROOT / name_of(options.data))
+    device, moved = run_device(request, path)
     start = find_start(request, path, quiet=output.quiet)
+    check_request(request, path, device, start)
+    if moved:
+        output.note(moved)
     with tempfile.TemporaryDirectory() as scratch:
-        prepared = _prepare(wish, request, start, Path(scratch) if wish.dry_run else DATA_ROOT, output)
+        prepared = _prepare(options, request, start, Path(scratch) if options.dry_run else DATA_ROOT, output)
         plan = make_plan(request, prepared.dataset, path, device, start)
-        if wish.dry_run:
-            show_dry_run(output, plan, prepared.dataset, device)
+        if options.dry_run:
+            show_dry_run(output, plan, prepared.dataset)
             return
     for note in [*prepared.notes, describe(prepared.dataset), *plan.notes]:
         output.note(note)
@@ -89,39 +92,47 @@ def run_training(wish: Wish, output: Output, command: str) -> None:
         for event in train(plan, prepared.dataset, device, stop_signal):
             display.show(event)
     assert isinstance(event, Finished)
-    if wish.resume == "never":  # the same again would start yet another
+    if options.resume == "never":  # the same again would start yet another
         command += f" --out {shlex.quote(str(plan.path))} --resume must"
     _conclude(event, plan.path, output, command)
 
 
-def _request(wish: Wish) -> Request:
+def _request(options: TrainOptions) -> Request:
     """The layers of the config that the user stated."""
-    file = load_config_file(wish.config_file) if wish.config_file else {}
+    file = load_config_file(options.config_file) if options.config_file else {}
     kind = flatten(file).get("tokenizer.kind", "auto")
     # A path in a config file starts from the file.
-    if wish.config_file and isinstance(kind, str) and is_path(kind):
-        file = merge(file, {"tokenizer": {"kind": str(wish.config_file.parent / kind)}})
+    if options.config_file and isinstance(kind, str) and is_path(kind):
+        file = merge(file, {"tokenizer": {"kind": str(options.config_file.parent / kind)}})
     init_from = flatten(file).get("train.init_from")
-    if wish.config_file and isinstance(init_from, str) and not is_address(init_from):
-        file = merge(file, {"train": {"init_from": str(wish.config_file.parent / init_from)}})
-    flags = merge(nest(wish.flags), *(parse_setting(setting) for setting in wish.settings))
-    has_dataset = any(map(is_dataset, wish.data))
-    return Request(wish.preset, file, flags, wish.resume, has_dataset=has_dataset, family=wish.family)
+    if options.config_file and isinstance(init_from, str) and not is_address(init_from):
+        file = merge(file, {"train": {"init_from": str(options.config_file.parent / init_from)}})
+    flags = merge(nest(options.flags), *(parse_setting(setting) for setting in options.settings))
+    has_dataset = any(map(is_dataset, options.data))
+    return Request(options.preset, file, flags, options.resume, has_dataset=has_dataset, family=options.family)
 
 
-def _prepare(wish: Wish, request: Request, start: Start | None, root: Path, output: Output) -> Prepared:
-    """The dataset of the data that was named: opened, found again or made; with the tokenizer of a start."""
-    if runs := [given for given in wish.data if is_run(Path(given))]:
+def _check_data(options: TrainOptions, request: Request) -> None:
+    """Raise UsageError for a run in the place of text, and for what says how to read text where there is a dataset.
+
+    A config file may say it, as that of each run does.
+    """
+    if runs := [given for given in options.data if is_run(Path(given))]:
         raise UsageError(f"'{runs[0]}' is a run, not text.", "Give the text or dataset that it should learn from.")
-    idle = [flag for key, flag in TEXT_FLAGS.items() if wish.flags.get(key) is not None]
+    idle = [key for key in flatten(request.flags) if key.startswith(("tokenizer.", "data."))]
     if idle and request.has_dataset:
+        given = TEXT_FLAGS[idle[0]] if options.flags.get(idle[0]) is not None else idle[0]
         hint = "Leave it out, or give the text itself."
-        raise UsageError(f"{idle[0]} says how to read text, but the data is a dataset, which was read already.", hint)
+        raise UsageError(f"{given} says how to read text, but the data is a dataset, which was read already.", hint)
+
+
+def _prepare(options: TrainOptions, request: Request, start: Start | None, root: Path, output: Output) -> Prepared:
+    """The dataset of the data that was named: opened, found again or made; with the tokenizer of a start."""
     own = {"kind": str(start.folder.resolve())} if start else {}
     settings = parse_section(TokenizerConfig, merge(request.explicit.get("tokenizer", {}), own))
     data = parse_section(DataConfig, request.explicit.get("data", {}))
     with PreparingDisplay(output) as display:
-        return find_or_prepare(wish.data, root, settings, data, on_progress=display.update)
+        return find_or_prepare(options.data, root, settings, data, on_progress=display.update)
 
 
 def _conclude(end: Finished, run: Path, output: Output, command: str) -> None:

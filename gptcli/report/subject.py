@@ -123,7 +123,7 @@ def _training(preset_name: str, recipe: Values, vocab_size: int, wish: Wish) -> 
     dataset = random_dataset(vocab_size, length, wish.seed)
     stated = {"train.batch_size": wish.batch_size, "train.dtype": wish.dtype, "train.seed": wish.seed}
     request = Request(preset_name, recipe, nest({"model.block_size": length, **stated}))
-    config, _ = complete_config(request, dataset, wish.device, None)
+    config = complete_config(request, dataset, wish.device, None).config
     at_once = config.train.model_copy(update={"batch_size": wish.batch_size or config.train.micro_batch_size})
     return config.model_copy(update={"train": at_once}), dataset
 

@@ -15,7 +15,7 @@ import torch
 from gptcli.checkpoints.checkpoint import Checkpoint, newest_checkpoint
 from gptcli.checkpoints.model_folder import verify_run_files
 from gptcli.checkpoints.names import TOKENIZER
-from gptcli.checkpoints.run_folder import is_run, lost_checkpoints, missing_part, next_free, read_run
+from gptcli.checkpoints.run_folder import is_run, lost_checkpoints, next_free, read_run
 from gptcli.config import (
     CHANGEABLE_ON_RESUME,
     MOST,
@@ -27,19 +27,19 @@ from gptcli.config import (
     nearest_preset,
     nest,
 )
-from gptcli.errors import CorpusError, ModelFolderError, OutOfMemoryError, StorageError, UsageError
+from gptcli.errors import CorpusError, ModelFolderError, OutOfMemoryError, UsageError
 from gptcli.interop.huggingface import no_counterpart
 from gptcli.machine import free_memory
 from gptcli.memory import largest_micro_batch, training_memory
 from gptcli.model.gpt import parameter_count
 from gptcli.model.precision import choose_dtype
 from gptcli.presets import Values, fine_tuning
-from gptcli.storage import is_occupied, refuse_working_folder
 from gptcli.text.dataset import Dataset
 from gptcli.text.writing import is_path
-from gptcli.training.batches import Batches
+from gptcli.training.batches import training_batches
 from gptcli.training.budget import why_finished
 from gptcli.training.pace import steps_within
+from gptcli.training.place import run_folder
 from gptcli.training.request import Request
 from gptcli.training.schedule import learning_rate_jump
 from gptcli.training.start import (
@@ -57,7 +57,18 @@ COMPARED_AS_DATA = ("tokenizer.", "data.")
 """Sections that say how the data was made; runs compare the fingerprint of the data itself."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class Completed:
+    """A complete config, and how it came about."""
+
+    config: RunConfig
+    memory: int
+    """Bytes that training takes at its peak."""
+    notes: list[str]
+    """What was chosen, and why: sentences for the user."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """What training will do."""
 
@@ -65,83 +76,65 @@ class Plan:
     """The run folder."""
     config: RunConfig
     """Complete."""
-    checkpoint: Checkpoint | None
-    """Where training goes on, if it does."""
-    is_new: bool
-    """Whether the run folder is still to be made."""
-    start: Start | None
-    """What the weights are taken from; None: they are random."""
-    finished: str
-    """Why there is nothing left to do, in words; "" if there is."""
+    memory: int
+    """Bytes that training takes at its peak."""
     notes: list[str]
     """What was chosen, and why: sentences for the user."""
+    is_new: bool
+    """Whether the run folder is still to be made."""
+    checkpoint: Checkpoint | None = None
+    """Where training goes on, if it does."""
+    start: Start | None = None
+    """What the weights are taken from; None: they are random."""
+    finished: str = ""
+    """Why there is nothing left to do, in words; "" if there is."""
 
 
 def make_plan(request: Request, dataset: Dataset, path: Path, device: torch.device, start: Start | None = None) -> Plan:
     """Decide; `start` is what `find_start` gives.
 
-    Raises UsageError (another configuration), StorageError (a foreign folder), CorpusError (too short), and what the
-    start raises.
+    Raises UsageError (another configuration), CorpusError (too short), and what `run_folder` and the start raise.
     """
-    refuse_foreign(path)
-    if is_run(path) and request.resume == "never":
-        path = next_free(path)
-    if not is_run(path):
-        if request.resume == "must":
-            raise UsageError(f"There is no run '{path}' to resume.", "Leave out --resume must to start one.")
-        if start:
-            require_its_tokenizer(start, dataset)
-        config, notes = complete_config(request, dataset, device, None, start)
-        return Plan(path, config, None, True, start, "", notes)
-    return _plan_resume(request, dataset, path, device, start)
-
-
-def check_request(request: Request, path: Path | None, device: torch.device) -> None:
-    """Refuse what can be refused before any text is read: a foreign folder, unknown keys, impossible values."""
-    if path is not None:
-        refuse_foreign(path)
-    stored = read_run(path).config if path is not None and is_run(path) else None
-    preset_name = _preset_name(request, stored, device, None)
-    build_config(preset_name, request.file, request.family_layer(preset_name), request.flags, vocab_size=1)
-
-
-def refuse_foreign(path: Path) -> None:
-    """Raise StorageError where something other than a run or an empty folder stands; ModelFolderError: half a run."""
+    path = run_folder(request, path)
     if is_run(path):
-        return
-    if is_occupied(path):
-        if part := missing_part(path):
-            hint = "Restore it from a copy, or choose another place with --out."
-            raise ModelFolderError(f"The run '{path}' is damaged: '{part}' is missing.", hint)
-        kind = "a folder with other things in it" if path.is_dir() else "a file"
-        raise StorageError(f"'{path}' is {kind}, not a run.", "Choose another place with --out.")
-    refuse_working_folder(path)
+        return _plan_resume(request, dataset, path, device, start)
+    if start:
+        require_its_tokenizer(start, dataset)
+    made = complete_config(request, dataset, device, None, start)
+    return Plan(path=path, config=made.config, memory=made.memory, notes=made.notes, is_new=True, start=start)
+
+
+def check_request(request: Request, path: Path, device: torch.device, start: Start | None) -> None:
+    """Refuse what can be refused before any text is read: unknown keys, impossible values.
+
+    `path` is what `run_folder` gives, `start` what `find_start` does.
+    """
+    stored = read_run(path).config if is_run(path) else None
+    preset_name = _preset_name(request, stored, device, start)
+    build_config(preset_name, *_layers(request, preset_name, stored, start), vocab_size=1)
 
 
 def complete_config(
     request: Request, dataset: Dataset, device: torch.device, stored: RunConfig | None, start: Start | None = None
-) -> tuple[RunConfig, list[str]]:
-    """The complete config, and sentences on what was chosen; `stored` is that of the run which goes on, if one does.
+) -> Completed:
+    """The complete config; `stored` is that of the run which goes on, if one does.
 
     What the user left open is taken from the stored config, else from the data and the machine.
     """
     preset_name = _preset_name(request, stored, device, start)
     config = build_config(
         preset_name,
-        merge(fine_tuning(preset_name), start.shape()) if start else {},
-        {"train": {"max_steps": None, "epochs": None}} if request.states(*BUDGET) else {},
-        _kept(stored, request),
-        _file_layer(request),
-        request.family_layer(preset_name),
-        request.flags,
+        *_layers(request, preset_name, stored, start),
         {"tokenizer": {"kind": TOKENIZER if start else _tokenizer_kind(request, dataset)}},
         {"train": {"init_from": remembered_name(request, stored)}},
         vocab_size=start.rows(dataset) if start else dataset.tokenizer.vocab_size,
     )
     _require_a_window(config, dataset)
     number_format = choose_dtype(config.train.dtype, device, config.model.n_embd)
+    free = free_memory(device)
     config = _with_train(config, dtype=number_format.name)
-    config = _with_train(config, micro_batch_size=_micro_batch_size(config, device))
+    config = _with_train(config, micro_batch_size=_micro_batch_size(config, device, number_format.dtype, free))
+    memory = _memory(config, device, number_format.dtype)  # before a model is built to see how fast it trains
     config = _with_train(config, max_steps=_max_steps(config, request, dataset, device))
     if start and start.is_new:
         config = _with_train(config, **short_rhythm(config, request), init_sha256=checked_sha256(start, config))
@@ -152,18 +145,9 @@ def complete_config(
         *([alone] if (alone := no_counterpart(config.model)) else []),
         f"Budget: {_budget(config, dataset)}.",
         f"Numbers: {number_format.name}, {'as the run began' if stored else number_format.reason}.",
-        f"Memory: about {planned_memory(config, device) / 1e9:.2f} GB; {free_memory(device) / 1e9:.1f} GB are free.",
+        f"Memory: about {memory / 1e9:.2f} GB; {free / 1e9:.1f} GB are free.",
     ]
-    return config, notes
-
-
-def planned_memory(config: RunConfig, device: torch.device) -> int:
-    """Bytes that training by a complete config takes at its peak."""
-    assert config.train.micro_batch_size
-    assert config.train.dtype
-    dtype = getattr(torch, config.train.dtype)
-    size, recompute = config.train.micro_batch_size, config.train.activation_checkpointing
-    return training_memory(config.model, size, dtype, device.type, recompute=recompute).total
+    return Completed(config=config, memory=memory, notes=notes)
 
 
 def default_preset(device: torch.device) -> str:
@@ -173,17 +157,14 @@ def default_preset(device: torch.device) -> str:
 
 def epoch_steps(config: RunConfig, dataset: Dataset) -> float:
     """Updates in one pass over the training text."""
-    train = config.train
-    batches = Batches(
-        dataset.train.stream, block_size=config.model.block_size, batch_size=train.batch_size, seed=train.seed
-    )
-    return batches.windows_per_epoch / train.batch_size
+    return training_batches(config, dataset).windows_per_epoch / config.train.batch_size
 
 
 def _plan_resume(request: Request, dataset: Dataset, path: Path, device: torch.device, start: Start | None) -> Plan:
     verify_run_files(path)
     stored = read_run(path)
-    config, notes = complete_config(request, dataset, device, stored.config, start)
+    made = complete_config(request, dataset, device, stored.config, start)
+    config, notes = made.config, made.notes
     changed = {
         key: values
         for key, values in differences(stored.config, config).items()
@@ -206,10 +187,19 @@ def _plan_resume(request: Request, dataset: Dataset, path: Path, device: torch.d
         raise ModelFolderError(f"'{path}' has weights of step {best:,}, but its folder 'checkpoints' is gone.", hint)
     if checkpoint is None:
         notes = [f"'{path}' has no checkpoint yet: training starts from its beginning.", *notes]
-        return Plan(path, config, None, False, start, "", notes)
-    notes = [*skipped, f"Resuming '{path}' at step {checkpoint.progress.step:,}.", *notes]
-    notes += learning_rate_jump(stored.config, config, checkpoint.progress.step)
-    return Plan(path, config, checkpoint, False, start, why_finished(config, checkpoint.progress), notes)
+    else:
+        notes = [*skipped, f"Resuming '{path}' at step {checkpoint.progress.step:,}.", *notes]
+        notes += learning_rate_jump(stored.config, config, checkpoint.progress.step)
+    return Plan(
+        path=path,
+        config=config,
+        memory=made.memory,
+        notes=notes,
+        is_new=False,
+        checkpoint=checkpoint,
+        start=start,
+        finished=why_finished(config, checkpoint.progress) if checkpoint else "",
+    )
 
 
 def _preset_name(request: Request, stored: RunConfig | None, device: torch.device, start: Start | None) -> str:
@@ -221,17 +211,33 @@ def _preset_name(request: Request, stored: RunConfig | None, device: torch.devic
     return nearest_preset(start.model) if start else default_preset(device)
 
 
-def _kept(stored: RunConfig | None, request: Request) -> Values:
-    """What a run keeps where the request is silent: budgets, rhythms, the machine's choices."""
-    if stored is None:
-        return {}
-    flat = flatten(stored.model_dump())
-    kept = {key: flat[key] for key in (*CHANGEABLE_ON_RESUME, "train.dtype", "train.init_sha256")}
+def _layers(request: Request, preset_name: str, stored: RunConfig | None, start: Start | None) -> list[Values]:
+    """What lies over the preset, each layer stronger than the one before."""
+    return [
+        merge(fine_tuning(preset_name), start.shape()) if start else {},
+        {"train": {"max_steps": None, "epochs": None}} if request.states(*BUDGET) else {},
+        _kept(stored, request) if stored else {},
+        _file_layer(request),
+        request.family_layer(preset_name),
+        request.flags,
+    ]
+
+
+def _kept(stored: RunConfig, request: Request) -> Values:
+    """What a run keeps where the request is silent: budgets, rhythms, the machine's choices.
+
+    What is open there (None) stays open, whatever a preset or the recipe of fine-tuning has.
+    """
+    keys = CHANGEABLE_ON_RESUME | {"train.dtype", "train.init_sha256"}
     if request.states("train.epochs"):
-        del kept["train.max_steps"]
+        keys -= {"train.max_steps"}
     elif request.states("train.max_steps"):
-        del kept["train.epochs"]
-    return nest(kept)
+        keys -= {"train.epochs"}
+    sections = {"optim": stored.optim, "train": stored.train}
+    return {
+        section: {name: value for name, value in values if f"{section}.{name}" in keys}
+        for section, values in sections.items()
+    }
 
 
 def _file_layer(request: Request) -> Values:
@@ -260,10 +266,9 @@ def _require_a_window(config: RunConfig, dataset: Dataset) -> None:
         raise CorpusError("The text is too short to hold out some of it.", "Use more text, or --val-fraction 0.5.")
 
 
-def _micro_batch_size(config: RunConfig, device: torch.device) -> int:
-    """The sequences that go through the model at once: as stated, or as many as fit into free memory."""
-    train, dtype = config.train, getattr(torch, config.train.dtype or "")
-    free = free_memory(device)
+def _micro_batch_size(config: RunConfig, device: torch.device, dtype: torch.dtype, free: int) -> int:
+    """The sequences that go through the model at once: as stated, or as many as fit into so many free bytes."""
+    train = config.train
     recompute = train.activation_checkpointing
     fitting = largest_micro_batch(config.model, train.batch_size, free, dtype, device.type, recompute=recompute)
     stated = train.micro_batch_size
@@ -275,6 +280,13 @@ def _micro_batch_size(config: RunConfig, device: torch.device) -> int:
         hint = f"Use --micro-batch-size {fitting}: it gives the same result." if fitting else "Use a smaller model."
         raise OutOfMemoryError(f"Training needs about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free.", hint)
     return size
+
+
+def _memory(config: RunConfig, device: torch.device, dtype: torch.dtype) -> int:
+    """Bytes that training takes at its peak, this process included."""
+    size, recompute = config.train.micro_batch_size, config.train.activation_checkpointing
+    assert size, "it was chosen before"
+    return training_memory(config.model, size, dtype, device.type, recompute=recompute).total
 
 
 def _max_steps(config: RunConfig, request: Request, dataset: Dataset, device: torch.device) -> int:

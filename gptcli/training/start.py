@@ -57,13 +57,13 @@ class Start:
 
 
 def find_start(request: Request, path: Path, *, quiet: bool = False) -> Start | None:
-    """What training at `path` starts from, if not from random weights; downloaded where it is on the Hub.
+    """What training in the `run_folder` at `path` starts from, if not from random weights; downloaded from the Hub.
 
     Where a run goes on, only the run is looked at: what it started from may be gone. Raises UsageError for what
     contradicts the model's shape or tokenizer, ModelFolderError, or TokenizerError.
     """
     thing = request.stated("train.init_from")
-    if is_run(path) and request.resume != "never":
+    if is_run(path):
         stored = read_run(path).config
         if stored.train.init_from is None:
             return None  # if one was stated now, the difference is refused

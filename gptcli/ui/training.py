@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from types import TracebackType
 
-import torch
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -16,7 +15,7 @@ from gptcli.checkpoints.model_card import loss_in_words
 from gptcli.config import RunConfig, to_toml
 from gptcli.text.dataset import Dataset
 from gptcli.training.events import EvalMetrics, Event, Finished, Heartbeat, Note, SampleDrawn, SaveFailed, StepMetrics
-from gptcli.training.plan import Plan, planned_memory
+from gptcli.training.plan import Plan
 from gptcli.ui.chart import Point, axis, curve
 from gptcli.ui.console import Output, printable
 from gptcli.ui.preparing import describe, figures
@@ -156,14 +155,12 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def show_dry_run(output: Output, plan: Plan, dataset: Dataset, device: torch.device) -> None:
+def show_dry_run(output: Output, plan: Plan, dataset: Dataset) -> None:
     """What a training would do: the complete config on standard output, the rest as notes."""
     if output.as_json:
         data = figures(dataset) | {"dataset": None}  # it was made for this look only
-        memory = planned_memory(plan.config, device)
-        output.json(
-            {"run": str(plan.path), "config": plan.config.model_dump(mode="json"), "data": data, "memory_bytes": memory}
-        )
+        config = plan.config.model_dump(mode="json")
+        output.json({"run": str(plan.path), "config": config, "data": data, "memory_bytes": plan.memory})
         return
     for note in [describe(dataset), *plan.notes, f"Run: {plan.path}."]:
         output.note(note)

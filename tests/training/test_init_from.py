@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from gptcli.text.tokenizer import load_tokenizer
 from gptcli.training import session, trainer
 from gptcli.training import start as starting
 from gptcli.training.events import Event
-from gptcli.training.plan import make_plan
+from gptcli.training.plan import epoch_steps, make_plan
 from gptcli.training.start import find_start
 from tests.model.reference import assert_close
 from tests.training.small_runs import CPU, assert_same_end, lines, request, run, series, stop_signal
@@ -161,6 +162,37 @@ def test_a_stated_budget_takes_the_place_of_the_recipe(
     made = json.loads(result.stdout)["config"]["train"]
     assert made["epochs"] == epochs
     assert steps in (None, made["max_steps"])
+
+
+def test_what_agrees_with_the_start_is_no_contradiction(dataset: Dataset, folder: Path) -> None:
+    """The default preset's width is no multiple of these heads; the start's is."""
+    run(dataset, folder / "three", {"model.n_head": 3, "model.n_embd": 48, "train.max_steps": 1})
+    result = train("--init-from", "three", "--n-head", "3", "--dry-run", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["config"]["model"]["n_head"] == 3
+
+
+def test_a_stated_number_of_steps_stays_when_the_run_goes_on(trained: Path, folder: Path, dataset: Dataset) -> None:
+    """The recipe's ten epochs, fewer steps than stated, do not come back; nor does its patience to a run without."""
+    stated = {"train.init_from": str(trained), "train.max_steps": 5000}
+    begun = make_plan(
+        request(stated, family=None),
+        dataset,
+        folder / "run",
+        CPU,
+        find_start(request(stated, family=None), folder / "run"),
+    )
+    assert (begun.config.train.max_steps, begun.config.train.epochs) == (5000, None)
+    train_config = begun.config.train.model_copy(update={"patience": None})
+    begun = replace(begun, config=begun.config.model_copy(update={"train": train_config}))
+    list(session.train(begun, dataset, CPU, stop_signal(1)))
+    silent = request(stated | {"train.max_steps": None}, family=None)
+    resumed = make_plan(silent, dataset, folder / "run", CPU, find_start(silent, folder / "run"))
+    assert resumed.checkpoint is not None
+    assert resumed.config == begun.config
+    more = request(stated | {"train.max_steps": None, "train.epochs": 20.0}, family=None)
+    resumed = make_plan(more, dataset, folder / "run", CPU, find_start(more, folder / "run"))
+    assert resumed.config.train.max_steps == round(20 * epoch_steps(resumed.config, dataset))
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from gptcli import memory
 from gptcli.checkpoints.run_folder import read_run
 from gptcli.config import load_config_file
-from gptcli.errors import CorpusError, ModelFolderError, OutOfMemoryError, StorageError, UsageError
+from gptcli.errors import CorpusError, DeviceError, ModelFolderError, OutOfMemoryError, StorageError, UsageError
 from gptcli.memory import training_memory
 from gptcli.text.dataset import Dataset
 from gptcli.training import plan as planning
-from gptcli.training.plan import Request, check_request, make_plan
+from gptcli.training.place import run_device, run_folder
+from gptcli.training.plan import Request, make_plan
 from tests.training.small_runs import CPU, plan, request, run, small_dataset
 
 
@@ -156,6 +158,46 @@ def test_stated_steps_replace_stored_epochs(dataset: Dataset, tmp_path: Path) ->
     assert make_plan(Request(file=file), dataset, tmp_path / "again", CPU).config == stored
 
 
+def test_where_the_request_is_silent_a_run_stays_on_its_device(
+    dataset: Dataset, stopped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FLAGS say cpu, on a machine that has a GPU too; and later a machine has none that a run began on."""
+    silent = request({"train.device": None})
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert run_device(silent, stopped.with_name("new")) == (torch.device("cuda"), "")
+    assert run_device(silent, stopped) == (CPU, "")
+    assert run_device(request({"train.device": "cuda:0"}), stopped) == (torch.device("cuda:0"), "")
+    assert run_device(request({"train.device": "auto"}), stopped) == (torch.device("cuda"), "")
+    assert plan(dataset, stopped, {"train.device": None}).config.train.device == "cpu"
+    run(dataset, stopped, {"train.device": "cuda:0"}, stop_after=0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    moved = "The run was to be trained on 'cuda:0', which is not here: it goes on with 'cpu'."
+    assert run_device(silent, stopped) == (CPU, moved)
+    with pytest.raises(DeviceError):
+        run_device(request({"train.device": "cuda:0"}), stopped)
+
+
+def test_memory_is_told_as_it_was_before_the_pace_was_measured(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the model that was measured took is no part of what training will take."""
+    process, free = 10**9, 8 * 10**9
+
+    def measured(*arguments: object) -> int:
+        nonlocal process, free
+        process, free = 5 * 10**9, 4 * 10**9
+        return 10
+
+    monkeypatch.setattr(memory, "resident_memory", lambda: process)
+    monkeypatch.setattr(planning, "free_memory", lambda device: free)
+    monkeypatch.setattr(planning, "steps_within", measured)
+    made = plan(dataset, tmp_path / "run", {"train.max_steps": None, "train.max_time": 60.0})
+    assert process > 10**9
+    assert 1.0 < made.memory / 1e9 < 1.5
+    assert f"Memory: about {made.memory / 1e9:.2f} GB; 8.0 GB are free." in made.notes
+
+
 def test_no_checkpoint_yet(dataset: Dataset, tmp_path: Path) -> None:
     run(dataset, tmp_path / "run", stop_after=0)
     made = plan(dataset, tmp_path / "run")
@@ -188,7 +230,7 @@ def test_what_is_no_run_is_left_alone(dataset: Dataset, tmp_path: Path, kind: st
         with pytest.raises(StorageError, match="not a run"):
             plan(dataset, place, resume=resume)
         with pytest.raises(StorageError, match="not a run"):
-            check_request(request(), place, CPU)
+            run_folder(request(resume=resume), place)
     assert content.read_text() == "mine"
     assert list(tmp_path.iterdir()) == [place]
 
@@ -196,7 +238,7 @@ def test_what_is_no_run_is_left_alone(dataset: Dataset, tmp_path: Path, kind: st
 def test_the_working_folder_is_refused_before_any_text_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StorageError, match="the folder that you are in"):
-        check_request(request(), Path(), CPU)
+        run_folder(request(), Path())
 
 
 def test_a_name_that_is_too_long(dataset: Dataset, tmp_path: Path) -> None:

@@ -135,10 +135,7 @@ def test_bad_values_write_nothing(folder: Path, options: str) -> None:
     assert result.exit_code == 2, result.stderr
     assert BAD[options] in result.stderr
     assert "Traceback" not in result.stderr
-    left = {name for name in everything(folder) if not name.startswith("data/")}
-    assert left == before.keys()
-    if "must" not in options:  # whether there is a run is known only when the data has its name
-        assert everything(folder) == before
+    assert everything(folder) == before
 
 
 @pytest.mark.parametrize(
@@ -170,6 +167,64 @@ def test_a_device_that_is_not_here(folder: Path, device: str, monkeypatch: pytes
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: ")
     assert everything(folder) == before
+
+
+def test_a_bad_default_place_is_refused_before_the_text_is_read(folder: Path) -> None:
+    (folder / "runs/book").mkdir(parents=True)
+    (folder / "runs/book/chapter.txt").write_text("mine")
+    before = everything(folder)
+    result = invoke()
+    assert (result.exit_code, "'runs/book' is a folder with other things in it" in result.stderr) == (1, True)
+    assert everything(folder) == before
+
+
+def test_shapes_are_checked_against_the_run_that_goes_on(folder: Path) -> None:
+    """128, the width of the default preset, is no multiple of 3; that of this run is."""
+    options = ("--preset", "nano", "--n-head", "3", "--max-steps", "2", "--device", "cpu")
+    assert invoke(*options).exit_code == 0
+    result = invoke("--n-head", "3", "--max-steps", "3")
+    assert (result.exit_code, result.stdout) == (0, "runs/book\n"), result.stderr
+    result = invoke("--preset", "tiny", "--n-head", "3", "--resume", "never")
+    assert "n_embd (128) must be a multiple of n_head (3)" in result.stderr
+    assert not (folder / "runs/book-2").exists()
+
+
+def test_a_run_goes_on_where_its_device_is_not(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train("--max-steps", "2")
+    config = folder / "runs/book/gptcli.toml"
+    config.write_text(config.read_text().replace('device = "cpu"', 'device = "mps"'))
+    manifest = json.loads((folder / "runs/book/manifest.json").read_text())
+    del manifest["files"]["gptcli.toml"]
+    (folder / "runs/book/manifest.json").write_text(json.dumps(manifest))
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    options = [option for option in SMALL if "train.device" not in option]
+    result = invoke(*options, "--preset", "nano", "--max-steps", "3")
+    assert (result.exit_code, result.stdout) == (0, "runs/book\n"), result.stderr
+    assert "The run was to be trained on 'mps', which is not here: it goes on with 'cpu'." in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("--tokenizer=bpe", "--tokenizer"),
+        ("--vocab-size=300", "--vocab-size"),
+        ("--set=tokenizer.kind=bpe", "tokenizer.kind"),
+        ("--set=data.val_fraction=0.3", "data.val_fraction"),
+    ],
+)
+def test_a_dataset_leaves_nothing_to_read(folder: Path, option: str, told: str) -> None:
+    assert CliRunner().invoke(app, ["tokenize", "book.txt", "-o", "tokens"]).exit_code == 0
+    before = everything(folder)
+    result = train(option, data="tokens")
+    assert (result.exit_code, everything(folder) == before) == (2, True)
+    assert f"{told} says how to read text, but the data is a dataset" in result.stderr
+
+
+def test_a_config_file_may_say_how_text_was_read(folder: Path) -> None:
+    """That of a run does, and is to repeat it from the same dataset."""
+    assert CliRunner().invoke(app, ["tokenize", "book.txt", "-o", "tokens"]).exit_code == 0
+    assert train(data="tokens").exit_code == 0
+    assert invoke("-c", "runs/tokens/gptcli.toml", "-o", "again", data="tokens").exit_code == 0
 
 
 @pytest.mark.parametrize("place", ["book.txt", "thesis", "x" * 300])
