@@ -79,7 +79,7 @@ def writing(name: str, *, int8: bool = False, samples: int = 1) -> tuple[Rate, l
     """A model writes as `sample` lets it; gives the rate of the whole call, and a list of those without the prompt."""
     folder = random_model(name)
     model, after_prompt = place(folder.model, CPU, None, int8=int8), list[float]()
-    config, threads, all_threads = SamplingConfig(**WRITING, num_samples=samples), decoding_threads(model), None
+    config, threads, all_threads = SamplingConfig(**WRITING, num_samples=samples), decoding_threads(model, samples), None
 
     def run() -> float:
         nonlocal all_threads

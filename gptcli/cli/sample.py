@@ -198,7 +198,7 @@ def _load(
     int8 = quantize is options.Quantization.int8
     folder = load_for_sampling(path, checkpoint, device, options.number_format(dtype), context=context, int8=int8)
     require_memory(folder.model, num_samples, free_memory(folder.model.wte.weight.device))
-    torch.set_num_threads(decoding_threads(folder.model))
+    torch.set_num_threads(decoding_threads(folder.model, num_samples))
     step = "" if folder.step is None else f", step {folder.step:,}"
     weight = folder.model.wte.weight
     rounded = ", 8-bit weights" if int8 else ""

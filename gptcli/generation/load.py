@@ -20,6 +20,8 @@ from gptcli.model.resize import has_context, with_context
 ONE_THREAD_BELOW = 3_000_000
 """Parameters below which one CPU thread decodes faster than several: each wait of threads for each other costs more
 than the work of a layer (docs/log.md)."""
+MANY_TEXTS = 16
+"""From so many at once on, a layer of a small model is work enough for several threads too."""
 
 
 def find_run(root: Path) -> Path:
@@ -86,7 +88,11 @@ def quicken(model: GPT) -> GPT:
     return model
 
 
-def decoding_threads(model: GPT) -> int:
-    """How many CPU threads decode this model fastest, for `torch.set_num_threads`."""
+def decoding_threads(model: GPT, texts: int) -> int:
+    """How many CPU threads decode so many texts at once fastest, for `torch.set_num_threads`.
+
+    Nothing else decides, such as what the machine does at the moment: threads round differently, and a seed would give
+    another text.
+    """
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    return 1 if parameters < ONE_THREAD_BELOW else torch.get_num_threads()
+    return 1 if parameters < ONE_THREAD_BELOW and texts < MANY_TEXTS else torch.get_num_threads()

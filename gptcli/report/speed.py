@@ -129,7 +129,7 @@ def measure_speed(subject: Subject, device: torch.device, on_stage: Callable[[st
     training = _training(new_trainer(subject.config, subject.dataset, device), rates)
     on_stage("reading a prompt and writing")
     folder = subject.writer()
-    with _threads(decoding_threads(folder.model)):
+    with _threads(decoding_threads(folder.model, subject.samples)):
         prefill = _prefill(folder, subject, rates)
         decoding = _decoding(folder, subject, bandwidth)
     return SpeedReport(

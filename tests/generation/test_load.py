@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gptcli.cli import threads
-from gptcli.generation.load import place, quicken
+from gptcli.generation.load import MANY_TEXTS, ONE_THREAD_BELOW, decoding_threads, place, quicken
 from gptcli.model.gpt import MLP
 from gptcli.model.int8 import Int8GPT
 from tests.model.reference import random_model
@@ -43,6 +43,15 @@ def test_weights_of_8_bits_only_where_asked() -> None:
     assert plain.wte.weight.dtype == torch.float32
     assert type(plain) is type(random_model(variant("gpt2")))
     assert isinstance(place(random_model(variant("gpt2")), CPU, None, int8=True), Int8GPT)
+
+
+def test_threads_by_the_model_and_the_number_of_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
+    small = random_model(variant("gpt2"))
+    large = random_model(variant("gpt2", n_embd=512))
+    assert sum(parameter.numel() for parameter in large.parameters()) > ONE_THREAD_BELOW
+    assert [decoding_threads(small, texts) for texts in (1, MANY_TEXTS - 1, MANY_TEXTS)] == [1, 1, 6]
+    assert decoding_threads(large, 1) == 6
 
 
 @pytest.mark.parametrize(("load", "count"), [("0.9 0.5 0.1 1/90 7\n", threads.ALONE), ("0 0 0 2/90 7", "1000")])
