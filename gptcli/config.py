@@ -170,8 +170,10 @@ class ModelConfig(_Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_kv_heads(cls, values: Values) -> Values:
-        return values | {"n_kv_head": values.get("n_head")} if values.get("n_kv_head") is None else values
+    def _fill_kv_heads(cls, values: object) -> object:
+        if not isinstance(values, dict) or values.get("n_kv_head") is not None:
+            return values  # what is no table of settings is told afterwards
+        return values | {"n_kv_head": values.get("n_head")}
 
     @model_validator(mode="after")
     def _fits_together(self) -> ModelConfig:
@@ -374,13 +376,17 @@ def load_config_file(path: Path) -> Values:
     try:
         values = tomllib.loads(text)
         flatten(values)
-        return values
     except RecursionError:
         raise ConfigError(f"The config file '{path}' is nested too deeply.") from None
     except ValueError as error:  # TOMLDecodeError is one, and so is what Python says of a number with 5,000 digits
         raise ConfigError(
             f"The config file '{path}' is not valid TOML: {error}.", "Write text values in quotes."
         ) from None
+    for name in RunConfig.model_fields:
+        if name != "preset" and not isinstance(values.get(name, {}), dict):  # a layer above would hide it
+            told = f"{name} = {shown(values[name])}: must be a table of settings"
+            raise ConfigError(f"The config file '{path}' cannot be used: {told}.", f"Write it as [{name}].")
+    return values
 
 
 def _read_config_file(path: Path) -> str:

@@ -20,6 +20,7 @@ from gptcli.config import (
     merge,
     nearest_preset,
     nest,
+    parse_config,
     parse_duration,
     parse_flags,
     parse_setting,
@@ -159,8 +160,21 @@ def test_unknown_keys(key: str, nearest: str | None) -> None:
         assert error.hint == f"Did you mean '{nearest}'?"
 
 
-def test_a_section_that_is_none() -> None:
-    assert "optim" in problem({"optim": 3}).message
+@pytest.mark.parametrize("section", ["tokenizer", "data", "optim", "train"])
+def test_a_section_that_is_none(section: str) -> None:
+    assert f"{section} = 3: must be a table of settings" in problem({section: 3}).message
+
+
+@pytest.mark.parametrize("section", ["tokenizer", "data", "model", "optim", "train"])
+def test_a_section_of_a_file_that_is_none(section: str, tmp_path: Path) -> None:
+    """Refused at once: a layer above it would take its place without a word."""
+    for content, shown in ((f"{section} = 3", "3"), (f"[[{section}]]\nx = 1", "[{'x': 1}]")):
+        (tmp_path / "a.toml").write_text(content)
+        with pytest.raises(ConfigError) as caught:
+            load_config_file(tmp_path / "a.toml")
+        assert f"{section} = {shown}: must be a table of settings" in caught.value.message
+    with pytest.raises(ConfigError, match="must be a table of settings"):
+        parse_config({"preset": "nano", section: 3})
 
 
 @pytest.mark.parametrize(("name", "nearest"), [("smal", "small"), ("gpt-2", "gpt2"), ("tinny", "tiny")])

@@ -144,6 +144,7 @@ def test_bad_values_write_nothing(folder: Path, options: str) -> None:
         ('tokenizer = "char"', "tokenizer"),
         ("[tokenizer]\nkind = 5", "tokenizer.kind"),
         ("train = 3", "train"),
+        ("model = 3", "model = 3: must be a table of settings"),
         ("preset = 3", "no preset called '3'"),
         ("[optim]\nlr = 0.1\nlearn = 2", "optim.learn"),
         ("[optm]\nlr = 1", "'optm'"),
@@ -152,9 +153,10 @@ def test_bad_values_write_nothing(folder: Path, options: str) -> None:
 def test_bad_config_files_write_nothing(folder: Path, content: str, words: str) -> None:
     (folder / "a.toml").write_text(content)
     before = everything(folder)
-    result = invoke("-c", "a.toml")
-    assert result.exit_code == 2, result.stderr
-    assert words in result.stderr
+    for others in ([], ["--n-layer", "2"], ["--family", "gpt2"]):
+        result = invoke("-c", "a.toml", *others)
+        assert result.exit_code == 2, result.stderr
+        assert words in result.stderr
     assert everything(folder) == before
 
 
