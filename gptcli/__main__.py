@@ -7,17 +7,15 @@ from contextlib import suppress
 from typing import NoReturn
 
 from gptcli.cli.threads import limit_spinning
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from gptcli.signals import STOP_SIGNALS, heeded_signals
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
     limit_spinning()
     _make_writable()
-    for signum in SIGNALS:
-        if signal.getsignal(signum) is not signal.SIG_IGN:
-            signal.signal(signum, lambda signum, _frame: os._exit(128 + signum))  # until there is something to clean up
+    for signum in heeded_signals():
+        signal.signal(signum, lambda signum, _frame: os._exit(128 + signum))  # until there is something to clean up
     from gptcli.cli.app import app
 
     try:
@@ -25,7 +23,7 @@ def main() -> None:
     except KeyboardInterrupt:  # one more, while the first is being dealt with
         _end_now(128 + signal.SIGINT)
     except SystemExit as ended:
-        if ended.code in {128 + signum for signum in SIGNALS}:
+        if ended.code in {128 + signum for signum in STOP_SIGNALS}:
             _end_now(int(ended.code or 0))
         raise
     except OSError as error:  # of the help: commands tell theirs themselves

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import typer
 
 from gptcli.errors import GptcliError, OutOfMemoryError, StorageError
+from gptcli.signals import heeded_signals
 
 BROKEN_PIPE_EXIT = 141
 
@@ -24,9 +25,8 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(*args: Any, **options: Any) -> None:
-        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(signum) is not signal.SIG_IGN:  # as `nohup` and a shell's `&` leave it
-                signal.signal(signum, _unwind)
+        for signum in heeded_signals():
+            signal.signal(signum, _unwind)
         try:
             with _frame(options):
                 command(*args, **options)

@@ -13,7 +13,7 @@ from types import FrameType
 
 from torch import Tensor
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from gptcli.signals import heeded_signals
 
 
 @contextmanager
@@ -32,9 +32,7 @@ def graceful_stop(on_first: Callable[[], None]) -> Iterator[Callable[[], int]]:
         with suppress(OSError, RuntimeError):
             on_first()
 
-    # `nohup` has a program ignore the closing of its terminal, and that stays so.
-    wanted = [signum for signum in SIGNALS if signal.getsignal(signum) is not signal.SIG_IGN]
-    previous = {signum: signal.signal(signum, handle) for signum in wanted}
+    previous = {signum: signal.signal(signum, handle) for signum in heeded_signals()}
     try:
         yield lambda: received[0] if received else 0
     finally:
