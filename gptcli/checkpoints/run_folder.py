@@ -59,9 +59,9 @@ def create_run(
     """
     if path.exists() and not path.is_dir():
         raise StorageError(f"'{path}' is a file; a run needs a folder of its own.", "Choose another place with --out.")
-    end_id = dataset.tokenizer.end_of_text if dataset.uses_end_of_text else None
     with new_directory(path, manifest=None) as new:
-        for name, content in hugging_face_files(config.model, dataset.tokenizer, dataset.start_id, end_id).items():
+        files = hugging_face_files(config.model, dataset.tokenizer, dataset.start_id, dataset.end_id)
+        for name, content in files.items():
             new.write(name, content)
         new.write(names.RUN_CONFIG, to_toml(config).encode())
         new.write(names.README, model_card(model_name(path), config, dataset, Progress()).encode())
@@ -76,7 +76,7 @@ def hugging_face_files(
     config: ModelConfig, tokenizer: Tokenizer, start_id: int, end_id: int | None, dtype: str = "float32"
 ) -> dict[str, bytes]:
     """The small files of a Hugging Face model folder, by name: all but the weights, which are in `dtype`."""
-    hf_config = config_to_hf(config, bos_token_id=start_id, eos_token_id=end_id) | {"dtype": dtype}
+    hf_config = config_to_hf(config, bos_token_id=start_id, eos_token_id=end_id, dtype=dtype)
     end_text = END_OF_TEXT if tokenizer.end_of_text is not None else None
     return {
         names.CONFIG: to_json(hf_config),

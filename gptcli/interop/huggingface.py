@@ -88,8 +88,10 @@ def _unlike(config: ModelConfig, knobs: Mapping[str, Any]) -> list[str]:
     return [f"{key} = {str(values[key]).lower()}" for key, value in knobs.items() if values[key] != value]
 
 
-def config_to_hf(config: ModelConfig, *, bos_token_id: int, eos_token_id: int | None) -> dict[str, Any]:
-    """`config.json` of a model."""
+def config_to_hf(
+    config: ModelConfig, *, bos_token_id: int, eos_token_id: int | None, dtype: str = "float32"
+) -> dict[str, Any]:
+    """`config.json` of a model whose weights are stored in `dtype`."""
     architecture = architecture_of(config)
     return {
         "architectures": [architecture.class_name],
@@ -100,7 +102,7 @@ def config_to_hf(config: ModelConfig, *, bos_token_id: int, eos_token_id: int | 
         "tie_word_embeddings": config.tied,
         "bos_token_id": bos_token_id,
         "eos_token_id": eos_token_id,
-        "dtype": "float32",
+        "dtype": dtype,
     }
 
 

@@ -29,12 +29,12 @@ from gptcli.report.text import (
     describe_tokens,
 )
 from gptcli.text.dataset import is_dataset
+from gptcli.text.tokenizer import holds_tokenizer
 from gptcli.training.request import Request
 
 CHARACTERS = 65
 """Vocabulary of a preset where none is given: distinct characters of an English text (tiny Shakespeare has so many)."""
 GPT2_VOCABULARY = 50_257
-TOKENIZER_FILES = (names.TOKENIZER, "vocab.json")
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def inspect_path(path: Path, batch_size: int | None, length: int | None) -> Repo
             within_context(length, config.block_size),
             samples=batch_size or 1,
         )
-    if _holds_tokenizer(path):
+    if holds_tokenizer(path):
         return describe_tokenizer(path)
     if path.is_dir() and any(is_run(child) for child in path.iterdir()):
         return list_runs(path)
@@ -115,7 +115,7 @@ def inspect_pair(one: Path, other: Path) -> Report:
     _require(other)
     if is_run(one) and is_run(other):
         return compare_runs(one, other)
-    if one.suffix == ".json" or _holds_tokenizer(one):
+    if one.suffix == ".json" or holds_tokenizer(one):
         return describe_tokens(one, other)
     raise UsageError(
         f"'{one}' and '{other}' are neither two runs nor a tokenizer and a text.",
@@ -174,10 +174,6 @@ def _require(path: Path) -> None:
     if str(path) in (*PRESETS, *PRESET_ALIASES):
         raise GptcliError(f"There is no file or folder '{path}'.", f"For the preset: gptcli inspect --preset {path}")
     raise GptcliError(f"There is no file or folder '{path}'.", "Check the path.")
-
-
-def _holds_tokenizer(path: Path) -> bool:
-    return path.is_dir() and any((path / name).is_file() for name in TOKENIZER_FILES)
 
 
 def within_context(length: int | None, context: int) -> int:

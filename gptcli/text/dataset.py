@@ -71,6 +71,11 @@ class Dataset:
     train: Split
     val: Split
 
+    @property
+    def end_id(self) -> int | None:
+        """What a text ends with, if documents are told apart."""
+        return self.tokenizer.end_of_text if self.uses_end_of_text else None
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -247,8 +252,8 @@ def _settings(tokenizer: TokenizerConfig, data: DataConfig) -> list[str | int | 
     """The settings that a dataset depends on: a tokenizer file counts by its content, wherever it lies."""
     if is_path(tokenizer.kind):
         return [load_tokenizer(Path(tokenizer.kind)).fingerprint, None, data.val_fraction]
-    size = None if tokenizer.kind == "char" else tokenizer.vocab_size
-    return [tokenizer.kind, size, data.val_fraction]
+    size = None if tokenizer.kind == "char" else tokenizer.entries
+    return [tokenizer.wanted, size, data.val_fraction]
 
 
 def _reporter(on_progress: OnProgress | None, total: int) -> Report:

@@ -85,12 +85,21 @@ def load_tokenizer(path: Path) -> Tokenizer:
     return ByteLevelTokenizer(document, name)
 
 
+def holds_tokenizer(folder: Path) -> bool:
+    """Whether a folder holds a file that `load_tokenizer` would read."""
+    return _file_in(folder) is not None
+
+
+def _file_in(folder: Path) -> Path | None:
+    files = (folder / TOKENIZER_FILE, folder / "vocab.json")
+    return next((file for file in files if file.is_file()), None)
+
+
 def _file_of(path: Path) -> Path:
     """The JSON file that `path` means."""
     if path.is_dir():
-        for name in (TOKENIZER_FILE, "vocab.json"):
-            if (path / name).is_file():
-                return path / name
+        if file := _file_in(path):
+            return file
         raise TokenizerError(f"The folder '{path}' holds no {TOKENIZER_FILE}.", _HINT)
     if path.name.endswith("merges.txt"):
         return path.with_name(path.name.removesuffix("merges.txt") + "vocab.json")

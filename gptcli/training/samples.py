@@ -15,12 +15,11 @@ SAMPLE_TOKENS = 120
 def draw_sample(model: GPT, dataset: Dataset, *, seed: int) -> str:
     """A text from an empty prompt, with a random stream of its own; the model's mode is restored."""
     config = SamplingConfig(max_new_tokens=SAMPLE_TOKENS, seed=seed)
-    end_id = dataset.tokenizer.end_of_text if dataset.uses_end_of_text else None
     was_training, was_strict = model.training, torch.are_deterministic_algorithms_enabled()
     model.eval()
     torch.use_deterministic_algorithms(False)  # CUDA's cumulative sum is none, and a sample changes no training
     try:
-        pieces = generate(model, dataset.tokenizer, [dataset.start_id], config, end_id=end_id)
+        pieces = generate(model, dataset.tokenizer, [dataset.start_id], config, end_id=dataset.end_id)
         return "".join(piece.text for piece in pieces if isinstance(piece, Piece))
     finally:
         model.train(was_training)
