@@ -87,7 +87,7 @@ def measure_writing() -> dict[str, Any]:
 
     def point(prompt: int, samples: int) -> dict[str, float]:
         rate = median(steps_per_second(prompt, samples) for _ in range(3)) * samples
-        read = bytes_per_step(model, samples, prompt + NEW / 2) / samples
+        read = bytes_per_step(model, samples, prompt + NEW // 2) / samples
         return {"prompt": prompt, "samples": samples, "tokens_per_second": rate, "bytes_per_token": read}
 
     steps_per_second(1, 1)

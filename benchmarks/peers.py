@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.competitors import Rates
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
 from gptcli.model.gpt import GPT
 
@@ -34,7 +35,7 @@ def transformers_model(folder: Path) -> Any:
     return GPT2LMHeadModel.from_pretrained(folder, attn_implementation="sdpa", dtype=torch.float32).eval()
 
 
-def llama_cpp_rate(gguf: Path, prompt: list[int], new: int, timing: str) -> Callable[[], float]:
+def llama_cpp_rate(gguf: Path, prompt: list[int], new: int, timing: str) -> Callable[[], Rates]:
     """Tokens a second of llama.cpp's server, by one of its own counts."""
     import xllamacpp
 
@@ -46,16 +47,16 @@ def llama_cpp_rate(gguf: Path, prompt: list[int], new: int, timing: str) -> Call
     options = {"n_predict": new, "temperature": 0.8, "top_k": 50, "top_p": 1.0, "min_p": 0.0, "ignore_eos": True}
     body = json.dumps({"prompt": prompt, "cache_prompt": False, **options}).encode()
 
-    def run() -> float:
+    def run() -> Rates:
         address = server.listening_address + "/completion"
         request = urllib.request.Request(address, body, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request) as answer:
-            return float(json.load(answer)["timings"][timing])
+            return {"": float(json.load(answer)["timings"][timing])}
 
     return run
 
 
-def ctranslate2_rate(folder: Path, scratch: Path, quantization: str, prompt: int, new: int) -> Callable[[], float]:
+def ctranslate2_rate(folder: Path, scratch: Path, quantization: str, prompt: int, new: int) -> Callable[[], Rates]:
     """Tokens a second of CTranslate2, whole calls, converted from a Hugging Face folder without a tokenizer."""
     import ctranslate2
     from ctranslate2.converters import TransformersConverter, transformers
@@ -77,7 +78,7 @@ def ctranslate2_rate(folder: Path, scratch: Path, quantization: str, prompt: int
     generator = ctranslate2.Generator(converted, device="cpu", inter_threads=1, intra_threads=threads)
     words = [str(token) for token in range(prompt)]
 
-    def run() -> float:
+    def run() -> Rates:
         started = time.perf_counter()
         (result,) = generator.generate_batch(
             [words],
@@ -89,6 +90,6 @@ def ctranslate2_rate(folder: Path, scratch: Path, quantization: str, prompt: int
             end_token=[],
         )
         assert len(result.sequences_ids[0]) == new
-        return new / (time.perf_counter() - started)
+        return {"": new / (time.perf_counter() - started)}
 
     return run

@@ -11,8 +11,6 @@ again stay.
 from __future__ import annotations
 
 import json
-import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,11 +23,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from benchmarks.competitors import Rates, medians
 from benchmarks.measure import CPU, RESULTS, read_bandwidth, save
 from benchmarks.peers import ctranslate2_rate, hf_folder, llama_cpp_rate, transformers_model
 from gptcli.checkpoints import names
 from gptcli.checkpoints.model_folder import ModelFolder
 from gptcli.checkpoints.tensors import tensor_file
+from gptcli.cli.threads import ALONE as ALONE_COUNT
+from gptcli.cli.threads import SPIN_COUNT
 from gptcli.config import ModelConfig, SamplingConfig
 from gptcli.export.gguf_file import export_gguf
 from gptcli.generation.load import decoding_threads, place
@@ -46,21 +47,8 @@ PROMPT, NEW, LONG_PROMPT, MANY = 32, 128, 512, 32
 SHAPES = {"tiny": (4, 4, 128, 256), "small": (6, 6, 384, 256), "gpt2": (12, 12, 768, 1024)}
 """Layers, heads, width, context. `gpt2` has the 50,257 rows of GPT-2, the others those of 65 characters."""
 WRITING: dict[str, Any] = {"max_new_tokens": NEW, "temperature": 0.8, "top_k": 50}
-PAUSE = 0.5
-"""Seconds in which the threads of the last competitor, all in one process, stop waiting for more of its work."""
-Rate = Callable[[], float]
-
-
-def medians(competitors: Mapping[str, Rate], rounds: int = 5, warm_up: int = 1) -> dict[str, float]:
-    """Median rate of each competitor, called in turn `rounds` times after `warm_up` calls that do not count."""
-    rates: dict[str, list[float]] = {name: [] for name in competitors}
-    for turn in range(warm_up + rounds):
-        for name, competitor in competitors.items():
-            time.sleep(PAUSE)
-            rate = competitor()
-            if turn >= warm_up:
-                rates[name].append(rate)
-    return {name: statistics.median(values) for name, values in rates.items()}
+ALONE = {SPIN_COUNT: ALONE_COUNT}
+"""How `gptcli sample` lets threads wait on a machine that does nothing else; the others have their own defaults."""
 
 
 def random_model(name: str) -> ModelFolder:
@@ -75,33 +63,42 @@ def random_model(name: str) -> ModelFolder:
     return ModelFolder(Path(name), GPT(config).requires_grad_(False).eval(), tokenizer, 0, None, None, None)
 
 
-def writing(name: str, *, int8: bool = False, samples: int = 1) -> tuple[Rate, list[float]]:
-    """A model writes as `sample` lets it; gives the rate of the whole call, and a list of those without the prompt."""
+def writing(name: str, int8: bool, samples: int) -> Callable[[], Rates]:
+    """A model writes as `sample` lets it: tokens a second of whole calls, and after the prompt."""
     folder = random_model(name)
-    model, after_prompt = place(folder.model, CPU, None, int8=int8), list[float]()
-    config, threads, all_threads = SamplingConfig(**WRITING, num_samples=samples), decoding_threads(model, samples), None
+    model = place(folder.model, CPU, None, int8=int8)
+    config = SamplingConfig(**WRITING, num_samples=samples)
+    torch.set_num_threads(decoding_threads(model, samples))
 
-    def run() -> float:
-        nonlocal all_threads
-        all_threads = torch.get_num_threads()
-        torch.set_num_threads(min(threads, all_threads))
+    def run() -> Rates:
         started = time.perf_counter()
         *_, last = generate(model, folder.tokenizer, list(range(PROMPT)), config)
         seconds = time.perf_counter() - started
-        torch.set_num_threads(all_threads)
         assert isinstance(last, Finished)
         assert last.tokens_per_second
-        after_prompt.append(samples * last.tokens_per_second)
-        return samples * NEW / seconds
+        return {"": samples * NEW / seconds, " after the prompt": samples * last.tokens_per_second}
 
-    return run, after_prompt
+    return run
 
 
-def decoding(name: str, bandwidth: float, peers: Mapping[str, Rate], *, int8: bool = False) -> dict[str, Any]:
+def transformers_writing(folder: Path) -> Callable[[], Rates]:
+    """Tokens a second of transformers, whole calls."""
+    model, ids = transformers_model(folder), torch.arange(PROMPT)[None]
+    options = {"max_new_tokens": NEW, "do_sample": True, "temperature": 0.8, "top_k": 50, "pad_token_id": 0}
+
+    def run() -> Rates:
+        started = time.perf_counter()
+        model.generate(ids, attention_mask=torch.ones_like(ids), **options)
+        return {"": NEW / (time.perf_counter() - started)}
+
+    return run
+
+
+def decoding(
+    name: str, bandwidth: float, peers: Mapping[str, tuple[Any, ...]], *, int8: bool = False
+) -> dict[str, Any]:
     """Rates of gptcli and of `peers`, ratios, and the share of what memory bandwidth allows."""
-    ours, after_prompt = writing(name, int8=int8)
-    rates = medians({"gptcli": ours, **peers})
-    rates["gptcli after the prompt"] = statistics.median(after_prompt[-5:])
+    rates = medians({"gptcli": (writing, name, int8, 1), **peers}, environments={"gptcli": ALONE})
     compared = {peer: "gptcli after the prompt" if peer.startswith("llama.cpp") else "gptcli" for peer in peers}
     parameters = sum(parameter.numel() for parameter in random_model(name).model.parameters())
     limit = bandwidth / (parameters * (1 if int8 else 4))
@@ -118,18 +115,10 @@ def float32(name: str, bandwidth: float, scratch: Path) -> dict[str, Any]:
     folder = random_model(name)
     export_gguf(folder, scratch / "f32.gguf", "f32")
     written = hf_folder(folder.model, scratch / "hf")
-    model, ids = transformers_model(written), torch.arange(PROMPT)[None]
-    options = {"max_new_tokens": NEW, "do_sample": True, "temperature": 0.8, "top_k": 50, "pad_token_id": 0}
-
-    def transformers() -> float:
-        started = time.perf_counter()
-        model.generate(ids, attention_mask=torch.ones_like(ids), **options)
-        return NEW / (time.perf_counter() - started)
-
-    peers: dict[str, Rate] = {"transformers": transformers}
-    peers["llama.cpp"] = llama_cpp_rate(scratch / "f32.gguf", list(range(PROMPT)), NEW, "predicted_per_second")
+    peers: dict[str, tuple[Any, ...]] = {"transformers": (transformers_writing, written)}
+    peers["llama.cpp"] = (llama_cpp_rate, scratch / "f32.gguf", list(range(PROMPT)), NEW, "predicted_per_second")
     if name == "gpt2":
-        peers["CTranslate2"] = ctranslate2_rate(written, scratch, "float32", PROMPT, NEW)
+        peers["CTranslate2"] = (ctranslate2_rate, written, scratch, "float32", PROMPT, NEW)
     return decoding(name, bandwidth, peers)
 
 
@@ -137,34 +126,39 @@ def eight_bits(bandwidth: float, scratch: Path) -> dict[str, Any]:
     """`--quantize int8` against 8-bit weights of others."""
     folder = random_model("gpt2")
     export_gguf(folder, scratch / "q8_0.gguf", "q8_0")
-    peers = {
-        "llama.cpp q8_0": llama_cpp_rate(scratch / "q8_0.gguf", list(range(PROMPT)), NEW, "predicted_per_second"),
-        "CTranslate2 int8": ctranslate2_rate(hf_folder(folder.model, scratch / "hf"), scratch, "int8", PROMPT, NEW),
+    written = hf_folder(folder.model, scratch / "hf")
+    prompt = list(range(PROMPT))
+    peers: dict[str, tuple[Any, ...]] = {
+        "llama.cpp q8_0": (llama_cpp_rate, scratch / "q8_0.gguf", prompt, NEW, "predicted_per_second"),
+        "CTranslate2 int8": (ctranslate2_rate, written, scratch, "int8", PROMPT, NEW),
     }
     return decoding("gpt2", bandwidth, peers, int8=True)
+
+
+def reading(prompt: list[int], int8: bool) -> Callable[[], Rates]:
+    """GPT-2 124M takes in a prompt: tokens a second."""
+    model, ids = place(random_model("gpt2").model, CPU, None, int8=int8), torch.tensor([prompt])
+
+    def run() -> Rates:
+        window, started = Window(model, 1), time.perf_counter()
+        window.prefill(ids)
+        return {"": len(prompt) / (time.perf_counter() - started)}
+
+    return run
 
 
 def prefill(scratch: Path) -> dict[str, Any]:
     """A prompt of 512 tokens, to the logits of what follows it."""
     folder = random_model("gpt2")
     prompt = [token % folder.tokenizer.vocab_size for token in range(LONG_PROMPT)]
-    ids = torch.tensor([prompt])
     export_gguf(folder, scratch / "f32.gguf", "f32")
-
-    def reading(model: GPT) -> Rate:
-        def read() -> float:
-            window, started = Window(model, 1), time.perf_counter()
-            window.prefill(ids)
-            return LONG_PROMPT / (time.perf_counter() - started)
-
-        return read
-
     rates = medians(
         {
-            "gptcli": reading(place(folder.model, CPU, None)),
-            "gptcli int8": reading(place(random_model("gpt2").model, CPU, None, int8=True)),
-            "llama.cpp": llama_cpp_rate(scratch / "f32.gguf", prompt, 1, "prompt_per_second"),
-        }
+            "gptcli": (reading, prompt, False),
+            "gptcli int8": (reading, prompt, True),
+            "llama.cpp": (llama_cpp_rate, scratch / "f32.gguf", prompt, 1, "prompt_per_second"),
+        },
+        environments={"gptcli": ALONE, "gptcli int8": ALONE},
     )
     return {"tokens_per_second": rates, "ratios": {"llama.cpp": rates["gptcli"] / rates["llama.cpp"]}}
 
@@ -173,11 +167,21 @@ def many() -> dict[str, Any]:
     """32 texts at once, of all of them together, against one."""
     rows: dict[str, Any] = {}
     for name, int8 in (("gpt2", False), ("gpt2 int8", True), ("tiny", False)):
-        model = name.split()[0]
-        one, many_at_once = writing(model, int8=int8), writing(model, int8=int8, samples=MANY)
-        rates = medians({"1": one[0], str(MANY): many_at_once[0]}, rounds=3)
+        numbers = {str(samples): (writing, name.split()[0], int8, samples) for samples in (1, MANY)}
+        rates = medians(numbers, rounds=3, environments=dict.fromkeys(numbers, ALONE))
         rows[name] = {"tokens_per_second": rates, "times_one": rates[str(MANY)] / rates["1"]}
     return rows
+
+
+def process(*arguments: str) -> Callable[[], Rates]:
+    """Seconds of a whole process of this Python."""
+
+    def run() -> Rates:
+        started = time.perf_counter()
+        subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+        return {"": time.perf_counter() - started}
+
+    return run
 
 
 def start(scratch: Path) -> dict[str, Any]:
@@ -189,17 +193,8 @@ def start(scratch: Path) -> dict[str, Any]:
     (run / names.CONFIG).write_bytes(to_json(config))
     (run / names.MODEL).write_bytes(b"".join(tensor_file(weights, {})))
     (run / names.TOKENIZER).write_text(folder.tokenizer.to_json(), encoding="utf-8")
-
-    def process(*arguments: str) -> Rate:
-        def seconds() -> float:
-            started = time.perf_counter()
-            subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL, env=os.environ)
-            return time.perf_counter() - started
-
-        return seconds
-
-    sample = process("-m", "gptcli", "sample", str(run), "-n", "1", "-q", "-p", "A")
-    seconds = medians({"import torch": process("-c", "import torch"), "gptcli": sample})
+    sample = (process, "-m", "gptcli", "sample", str(run), "-n", "1", "-q", "-p", "A")
+    seconds = medians({"import torch": (process, "-c", "import torch"), "gptcli": sample})
     return {"seconds": seconds, "ratio": seconds["gptcli"] / seconds["import torch"]}
 
 

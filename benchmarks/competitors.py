@@ -1,0 +1,80 @@
+"""Competitors that take turns, each in a process of its own.
+
+In one process they hinder each other even while they wait: with an idle llama.cpp server in it that had been used,
+gptcli wrote a tenth to a fifth more slowly (docs/log.md).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Connection
+from typing import Any
+
+Rates = dict[str, float]
+"""What one call measured, by what it is called after the competitor's name; "" for the figure itself."""
+PAUSE = 0.5
+"""Seconds in which the threads of the last competitor stop waiting for more of its work."""
+
+
+@contextmanager
+def competitor(
+    make: Callable[..., Callable[[], Rates]], *arguments: Any, environment: Mapping[str, str] | None = None
+) -> Iterator[Callable[[], Rates]]:
+    """Calls `make(*arguments)()` in a process that was started with more variables in its environment."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs, make, arguments), daemon=True)
+    before = dict(os.environ)
+    os.environ.update(environment or {})
+    process.start()
+    os.environ.clear()
+    os.environ.update(before)
+    theirs.close()  # so that a process that ended is noticed
+
+    def call() -> Rates:
+        ours.send(True)
+        rates: Rates = ours.recv()
+        return rates
+
+    ours.recv()  # everything is loaded
+    try:
+        yield call
+    finally:
+        ours.close()
+        process.join()
+
+
+def _serve(connection: Connection, make: Callable[..., Callable[[], Rates]], arguments: tuple[Any, ...]) -> None:
+    measure = make(*arguments)
+    connection.send(True)
+    try:
+        while connection.recv():
+            connection.send(measure())
+    except EOFError:  # no more is wanted
+        return
+
+
+def medians(
+    competitors: Mapping[str, tuple[Any, ...]],
+    rounds: int = 5,
+    warm_up: int = 1,
+    environments: Mapping[str, Mapping[str, str]] | None = None,
+) -> dict[str, float]:
+    """Median rates of competitors (`make` and its arguments), called in turn after `warm_up` uncounted calls."""
+    values: dict[str, list[float]] = {}
+    with ExitStack() as stack:
+        calls = {
+            name: stack.enter_context(competitor(*what, environment=(environments or {}).get(name)))
+            for name, what in competitors.items()
+        }
+        for turn in range(warm_up + rounds):
+            for name, call in calls.items():
+                time.sleep(PAUSE)
+                for what, rate in call().items():
+                    values.setdefault(name + what, []).extend([rate] if turn >= warm_up else [])
+    return {name: statistics.median(rates) for name, rates in values.items()}
