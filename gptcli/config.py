@@ -52,6 +52,10 @@ def parse_duration(value: object) -> object:
     return value
 
 
+def _open_if_auto(value: object) -> object:
+    return None if value == "auto" else value
+
+
 def _off_or_two(value: float) -> float:
     if value != 0 and value < 2:  # less would skip ordinary updates, and might never let go
         raise ValueError("must be 0 (off) or at least 2")
@@ -79,9 +83,20 @@ class TokenizerConfig(_Section):
     """How text becomes tokens."""
 
     kind: str = "auto"
-    """`char`, `bpe`, the path of a tokenizer to use, or `auto`: characters for small text, else BPE."""
-    vocab_size: Annotated[int, Field(ge=257, le=2**20)] = 8192
-    """Entries of a BPE vocabulary that is trained here: 256 bytes, the merges, `<|endoftext|>`."""
+    """`char`, `bpe`, the path of a tokenizer to use, or `auto`: characters for small text, else BPE. `auto` with a
+    `vocab_size` is BPE."""
+    vocab_size: Annotated[int, Field(ge=257, le=2**20)] | None = None
+    """Entries of a BPE vocabulary that is trained here: 256 bytes, the merges, `<|endoftext|>`; None: 8192."""
+
+    @property
+    def entries(self) -> int:
+        """Entries of a BPE vocabulary, whether stated or not."""
+        return self.vocab_size or 8192
+
+    @property
+    def wanted(self) -> str:
+        """The kind, as far as the text has no say in it."""
+        return "bpe" if self.kind == "auto" and self.vocab_size else self.kind
 
 
 class DataConfig(_Section):
@@ -234,8 +249,8 @@ class TrainConfig(_Section):
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1337
     batch_size: Annotated[int, Field(ge=1, le=2**20)]
     """Sequences per update, over all micro-batches."""
-    micro_batch_size: Count | None = None
-    """Sequences that go through the model at once; None: as many as fit. Changes memory, not the recipe."""
+    micro_batch_size: Annotated[Count | None, BeforeValidator(_open_if_auto)] = None
+    """Sequences that go through the model at once; None, or `auto`: as many as fit. Changes memory, not the recipe."""
     init_from: str | None = None
     """Weights to start from instead of random ones: a run, a folder in Hugging Face's format, or
     hf://owner/name[@revision]. Stored without the way to it."""

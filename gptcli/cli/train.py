@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from gptcli.cli.options import (
+    MACHINE_PANEL,
     Debug,
-    Device,
     Dtype,
     Family,
     Include,
@@ -86,8 +86,14 @@ def train(
     ] = None,
     batch_size: Annotated[int | None, _option(OPTIMISATION, "--batch-size", "N", "Sequences per update.")] = None,
     micro_batch_size: Annotated[
-        str, _option(OPTIMISATION, "--micro-batch-size", "N", "Sequences at once; changes memory, not the result.")
-    ] = "auto",
+        str | None,
+        _option(
+            OPTIMISATION,
+            "--micro-batch-size",
+            "N",
+            "Sequences at once, or auto: what fits. Changes memory, not the result (default: auto, or the run's).",
+        ),
+    ] = None,
     activation_checkpointing: Annotated[
         bool, _option(OPTIMISATION, "--activation-checkpointing", None, "Compute activations twice: less memory.")
     ] = False,
@@ -112,7 +118,10 @@ def train(
     val_fraction: ValFraction = None,
     include: Include = None,
     seed: Annotated[int | None, _option(OPTIMISATION, "--seed", "N", "Seed of weights, batches and dropout.")] = None,
-    device: Device = "auto",
+    device: Annotated[
+        str | None,
+        _option(MACHINE_PANEL, "--device", "DEVICE", "auto, cpu, cuda, cuda:N or mps (default: auto, or the run's)."),
+    ] = None,
     dtype: Dtype = "auto",
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -134,8 +143,8 @@ def train(
         "train.activation_checkpointing": activation_checkpointing or None,
         "train.eval_every": eval_every, "train.save_every": save_every,
         "train.sample_every": sample_every, "train.log_every": log_every,
-        "train.micro_batch_size": _number_unless_auto(micro_batch_size), "train.dtype": _unless_auto(dtype),
-        "train.device": _unless_auto(device), "tokenizer.kind": tokenizer, "tokenizer.vocab_size": vocab_size,
+        "train.micro_batch_size": _number(micro_batch_size), "train.dtype": _unless_auto(dtype),
+        "train.device": device, "tokenizer.kind": tokenizer, "tokenizer.vocab_size": vocab_size,
         "data.val_fraction": val_fraction, "data.include": include,
     }  # fmt: skip
     options = TrainOptions(
@@ -152,8 +161,8 @@ def train(
     run_training(options, Output(quiet, verbose, as_json, no_color), shlex.join(["gptcli", *sys.argv[1:]]))
 
 
-def _number_unless_auto(value: str) -> int | str | None:
-    return int(value) if value.isdecimal() and len(value) < 19 else _unless_auto(value)
+def _number(text: str | None) -> int | str | None:
+    return int(text) if text is not None and text.isdecimal() and len(text) < 19 else text
 
 
 def _unless_auto(value: str) -> str | None:

@@ -60,16 +60,18 @@ def make_tokenizer(
     """
     if is_path(config.kind):
         return load_tokenizer(Path(config.kind)), []
-    kind, why = choose_kind(config.kind, survey)
+    kind, why = choose_kind(config.wanted, survey)
+    if config.kind == "auto" and config.wanted == "bpe":
+        why = "Tokenizer: BPE, since a vocabulary size was given."
     notes = [why] if why else []
     if kind == "char":
         return char_tokenizer(survey.alphabet), notes
     on_bytes = report("training tokenizer")
     pieces = chain.from_iterable(map(PartReader().read, train))
-    tokenizer = train_bpe(_counted(pieces, on_bytes), config.vocab_size)
-    if tokenizer.vocab_size < config.vocab_size:
+    tokenizer = train_bpe(_counted(pieces, on_bytes), config.entries)
+    if tokenizer.vocab_size < config.entries:
         notes.append(
-            f"The text is too small for {config.vocab_size:,} entries; the vocabulary has {tokenizer.vocab_size:,}."
+            f"The text is too small for {config.entries:,} entries; the vocabulary has {tokenizer.vocab_size:,}."
         )
     return tokenizer, notes
 

@@ -20,6 +20,7 @@ from gptcli.config import (
     CHANGEABLE_ON_RESUME,
     MOST,
     RunConfig,
+    TokenizerConfig,
     build_config,
     differences,
     flatten,
@@ -125,10 +126,10 @@ def complete_config(
     config = build_config(
         preset_name,
         *_layers(request, preset_name, stored, start),
-        {"tokenizer": {"kind": TOKENIZER if start else _tokenizer_kind(request, dataset)}},
         {"train": {"init_from": remembered_name(request, stored)}},
         vocab_size=start.rows(dataset) if start else dataset.tokenizer.vocab_size,
     )
+    config = config.model_copy(update={"tokenizer": _tokenizer(config.tokenizer, request, dataset, start)})
     _require_a_window(config, dataset)
     number_format = choose_dtype(config.train.dtype, device, config.model.n_embd)
     free = free_memory(device)
@@ -248,11 +249,15 @@ def _file_layer(request: Request) -> Values:
     return nest({key: values[key] for key in values if key != "train.max_steps"}) if other_budget else request.file
 
 
-def _tokenizer_kind(request: Request, dataset: Dataset) -> str:
-    """`char` or `bpe`; a tokenizer that was given, as a file or in a dataset, stands beside the stored config."""
-    stated = flatten(request.explicit).get("tokenizer.kind", "auto")
-    made_here = not request.has_dataset and not is_path(stated)
-    return dataset.tokenizer.kind if made_here else TOKENIZER
+def _tokenizer(asked: TokenizerConfig, request: Request, dataset: Dataset, start: Start | None) -> TokenizerConfig:
+    """What the run remembers: how its tokenizer was made, or that it stands beside the stored config.
+
+    That is so where it was given: as a file, in a dataset, or by what training starts from.
+    """
+    if start or request.has_dataset or is_path(asked.kind):
+        return TokenizerConfig(kind=TOKENIZER)
+    kind = dataset.tokenizer.kind
+    return TokenizerConfig(kind=kind, vocab_size=asked.entries if kind == "bpe" else None)
 
 
 def _require_a_window(config: RunConfig, dataset: Dataset) -> None:

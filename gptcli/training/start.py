@@ -168,6 +168,9 @@ def _refuse_contradictions(request: Request, start: Start) -> None:
         )
         raise UsageError(message, "Use that or less.")
     kind = str(stated.get("tokenizer.kind", "auto"))
+    if kind == "auto" and "tokenizer.vocab_size" in stated:
+        message = f"tokenizer.vocab_size cannot be stated: '{start.name}' has a tokenizer of its own."
+        raise UsageError(message, "Leave it out: the model knows only its own ids.")
     if kind == "auto":
         return
     same = is_path(kind) and load_tokenizer(Path(kind)).fingerprint == load_tokenizer(start.folder).fingerprint

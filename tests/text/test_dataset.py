@@ -32,7 +32,8 @@ def write(folder: Path, name: str, text: str) -> str:
 
 
 def make(out: Path, *inputs: str, kind: str = "auto", force: bool = False, **data: Any) -> Prepared:
-    return prepare(inputs, out, TokenizerConfig(kind=kind, vocab_size=400), DataConfig(**data), force=force)
+    settings = TokenizerConfig(kind=kind, vocab_size=400 if kind == "bpe" else None)
+    return prepare(inputs, out, settings, DataConfig(**data), force=force)
 
 
 def all_ids(stream: TokenStream) -> list[int]:
@@ -145,6 +146,22 @@ def test_auto_chooses_and_tells(tmp_path: Path, book: str, monkeypatch: pytest.M
     varied = make(tmp_path / "c", book)
     assert varied.dataset.tokenizer.kind == "bpe"
     assert any("distinct characters are too many" in note for note in varied.notes)
+
+
+def test_a_vocabulary_size_asks_for_bpe(tmp_path: Path, book: str) -> None:
+    """Also that which is the default; and it is another dataset than the one without."""
+
+    def made(**settings: Any) -> Prepared:
+        return find_or_prepare([book], tmp_path / "data", TokenizerConfig(**settings), DataConfig())
+
+    assert made().dataset.tokenizer.kind == "char"
+    stated = made(vocab_size=300)
+    assert stated.dataset.tokenizer.kind == "bpe"
+    assert "Tokenizer: BPE, since a vocabulary size was given." in stated.notes
+    assert made(kind="bpe", vocab_size=300).dataset.path == stated.dataset.path
+    assert made(vocab_size=8192).dataset.tokenizer.kind == "bpe"
+    assert made(kind="bpe").reused, "8192 entries are the default"
+    assert made(kind="char", vocab_size=300).dataset.tokenizer.kind == "char"
 
 
 def test_a_tokenizer_from_a_file(tmp_path: Path, book: str) -> None:

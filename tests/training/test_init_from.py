@@ -204,6 +204,7 @@ def test_a_stated_number_of_steps_stays_when_the_run_goes_on(trained: Path, fold
         (["--preset", "mini"], "model.n_layer"),
         (["--block-size", "17"], "model.block_size = 17 is more than 'base' has positions, 16"),
         (["--tokenizer", "bpe"], "tokenizer.kind = bpe"),
+        (["--vocab-size", "300"], "tokenizer.vocab_size cannot be stated: 'base' has a tokenizer of its own."),
     ],
 )
 def test_contradictions_are_refused_by_key(trained: Path, arguments: list[str], key: str) -> None:

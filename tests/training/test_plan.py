@@ -178,6 +178,15 @@ def test_where_the_request_is_silent_a_run_stays_on_its_device(
         run_device(request({"train.device": "cuda:0"}), stopped)
 
 
+def test_auto_opens_again_what_a_run_has_stored(dataset: Dataset, stopped: Path) -> None:
+    """Silence keeps it: on a machine with less memory that may be too many."""
+    assert plan(dataset, stopped, {"train.micro_batch_size": 2}).config.train.micro_batch_size == 2
+    run(dataset, stopped, {"train.micro_batch_size": 2}, stop_after=1)
+    assert plan(dataset, stopped, {"train.micro_batch_size": None}).config.train.micro_batch_size == 2
+    assert plan(dataset, stopped, {"train.micro_batch_size": "auto"}).config.train.micro_batch_size == 4
+    assert plan(dataset, stopped, {"train.device": "auto"}).config.train.device == "auto"
+
+
 def test_memory_is_told_as_it_was_before_the_pace_was_measured(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ import torch
 from typer.testing import CliRunner, Result
 
 from gptcli.checkpoints.checkpoint import newest_checkpoint
+from gptcli.checkpoints.run_folder import read_run
 from gptcli.cli.app import app
 from gptcli.training import trainer
 from gptcli.training.trainer import Trainer, Update
@@ -205,6 +206,18 @@ def test_a_run_goes_on_where_its_device_is_not(folder: Path, monkeypatch: pytest
     assert "The run was to be trained on 'mps', which is not here: it goes on with 'cpu'." in result.stderr
 
 
+def test_auto_is_a_statement(folder: Path) -> None:
+    """Given with a run that has a number and a device, it takes their place; both are open to a machine."""
+    train("--max-steps", "2")
+    others = [option for option in SMALL if "micro_batch_size" not in option and "train.device" not in option]
+    others += ["--preset", "nano", "--dry-run", "--json"]
+    kept = json.loads(invoke(*others).stdout)["config"]["train"]
+    assert (kept["micro_batch_size"], kept["device"]) == (4, "cpu")
+    changed = json.loads(invoke(*others, "--micro-batch-size", "2", "--device", "auto").stdout)["config"]["train"]
+    assert (changed["micro_batch_size"], changed["device"]) == (2, "auto")
+    assert invoke(*others, "--micro-batch-size", "auto").exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("option", "told"),
     [
@@ -220,6 +233,19 @@ def test_a_dataset_leaves_nothing_to_read(folder: Path, option: str, told: str) 
     result = train(option, data="tokens")
     assert (result.exit_code, everything(folder) == before) == (2, True)
     assert f"{told} says how to read text, but the data is a dataset" in result.stderr
+
+
+def test_a_vocabulary_size_is_obeyed_and_stored(folder: Path) -> None:
+    result = train("--vocab-size", "300")
+    assert result.exit_code == 0, result.stderr
+    assert "Tokenizer: BPE, since a vocabulary size was given." in result.stderr
+    config = read_run(Path("runs/book")).config
+    assert (config.tokenizer.kind, config.tokenizer.vocab_size) == ("bpe", 300)
+    assert invoke("-c", "runs/book/gptcli.toml", "-o", "again").exit_code == 0
+    assert len(list((folder / "data").iterdir())) == 1, "the same dataset"
+    assert train("-o", "chars").exit_code == 0
+    config = read_run(Path("chars")).config
+    assert (config.tokenizer.kind, config.tokenizer.vocab_size) == ("char", None)
 
 
 def test_a_config_file_may_say_how_text_was_read(folder: Path) -> None:
