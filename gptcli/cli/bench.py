@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gptcli.cli import options
+from gptcli.cli.model import model_path
 from gptcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,13 +18,7 @@ BENCH_EXAMPLES = "gptcli bench   ·   gptcli bench --preset gpt2 --batch-size 4 
 
 
 def bench(
-    run: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[RUN]",
-            help="A run, a Hugging Face folder, or hf://owner/name (default: the newest run).",
-        ),
-    ] = None,
+    run: options.RunOrNewest = None,
     preset: options.UntrainedPreset = None,
     batch_size: options.BatchSize = None,
     length: options.Length = None,
@@ -70,13 +65,8 @@ def bench(
 
 def _subject(run: str | None, preset: str | None, wish: Wish, output: Output) -> Subject:
     """The preset or the model folder that was named, or else the newest run."""
-    from gptcli.generation.load import find_run
-    from gptcli.interop.hub import local_model
     from gptcli.report.subject import folder_subject, preset_subject
 
     if preset is not None:
         return preset_subject(preset, wish)
-    path = find_run(options.RUNS_ROOT) if run is None else local_model(run, quiet=output.quiet)
-    if run is None:
-        output.note(f"Measuring {path}, the newest run.")
-    return folder_subject(path, wish)
+    return folder_subject(model_path(run, "Measuring", output), wish)

@@ -12,8 +12,8 @@ EVAL_EXAMPLES = "gptcli eval runs/book other.txt   ·   gptcli eval runs/book te
 
 
 def eval_(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run, a Hugging Face folder, or hf://owner/name.")],
-    texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Text files, folders, or - (standard input).")],
+    run: options.Run,
+    texts: options.Texts,
     stride: Annotated[
         int | None,
         typer.Option(

@@ -38,7 +38,7 @@ class NumberType(StrEnum):
 
 
 def export(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run, a Hugging Face folder, or hf://owner/name.")],
+    run: options.Run,
     to: Annotated[
         Format, typer.Option("--to", help="gguf: a file for llama.cpp; ollama: GGUF and Modelfile; hf: a model folder.")
     ],

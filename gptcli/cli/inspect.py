@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gptcli.cli import options
+from gptcli.cli.model import tell_newest
 from gptcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _report(
         output.note(f"There is no run under {options.RUNS_ROOT}/ yet; these are the presets.")
         return inspection.list_presets()
     if not paths:
-        output.note(f"Inspecting {path}, the newest run.")
+        tell_newest("Inspecting", path, output)
     return inspection.inspect_path(path, batch_size, length)
 
 

@@ -20,6 +20,11 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback on errors
 Json = Annotated[bool, typer.Option("--json", help="The result as JSON.", rich_help_panel=OUTPUT_PANEL)]
 NoColor = Annotated[bool, typer.Option("--no-color", help="No colours.", rich_help_panel=OUTPUT_PANEL)]
 
+_MODEL_HELP = "A run, a Hugging Face folder, or hf://owner/name"
+Run = Annotated[str, typer.Argument(metavar="RUN", help=f"{_MODEL_HELP}.")]
+RunOrNewest = Annotated[str | None, typer.Argument(metavar="[RUN]", help=f"{_MODEL_HELP} (default: the newest run).")]
+Texts = Annotated[list[str], typer.Argument(metavar="TEXT...", help="Text files, folders, or - (standard input).")]
+
 Device = Annotated[
     str,
     typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:N or mps.", rich_help_panel=MACHINE_PANEL),
@@ -38,7 +43,9 @@ Dtype = Annotated[
 MODEL_PANEL = "Model"
 UntrainedPreset = Annotated[
     str | None,
-    typer.Option("--preset", metavar="P", help="A model that is not there yet.", rich_help_panel=MODEL_PANEL),
+    typer.Option(
+        "--preset", metavar="P", help="An untrained model with this preset's shape.", rich_help_panel=MODEL_PANEL
+    ),
 ]
 Family = Annotated[
     str | None,
@@ -130,7 +137,10 @@ TokenizerKind = Annotated[
 VocabSize = Annotated[
     int | None,
     typer.Option(
-        "--vocab-size", metavar="N", help="Entries of a BPE vocabulary (default: 8192).", rich_help_panel=TEXT_PANEL
+        "--vocab-size",
+        metavar="N",
+        help="Entries of a BPE vocabulary (default: 8192); with auto it asks for one.",
+        rich_help_panel=TEXT_PANEL,
     ),
 ]
 ValFraction = Annotated[

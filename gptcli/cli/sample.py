@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gptcli.cli import options
+from gptcli.cli.model import model_path
 from gptcli.errors import TokenizerError, UsageError
 
 if TYPE_CHECKING:
@@ -30,13 +31,7 @@ def _choice(*names: str, help: str, metavar: str = "F") -> typer.models.OptionIn
 
 
 def sample(
-    run: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[RUN]",
-            help="A run, a Hugging Face folder, or hf://owner/name (default: the newest run).",
-        ),
-    ] = None,
+    run: options.RunOrNewest = None,
     prompt: Annotated[str | None, typer.Option("-p", "--prompt", metavar="TEXT", help="The text to continue.")] = None,
     prompt_file: Annotated[
         str | None, typer.Option("-f", "--prompt-file", metavar="FILE", help="Read it from a file; - is stdin.")
@@ -116,7 +111,7 @@ def sample(
     config = parse_flags(SamplingConfig, {name: value for name, value in settings.items() if value is not None})
     output = Output(quiet, verbose, json, no_color)
     texts = _texts(prompt, prompt_file, interactive)
-    path = _model_path(run, output)
+    path = model_path(run, "Sampling from", output)
     folder = _load(path, checkpoint, device, dtype, quantize, context, config.num_samples, output)
     if interactive:
         _converse(folder, texts, config, unknown, output, raw=raw)
@@ -164,18 +159,6 @@ def _given(prompt: str | None, prompt_file: str | None, interactive: bool) -> It
         ("--prompt-file", prompt_file is not None),
         ("--interactive", interactive),
     )
-
-
-def _model_path(run: str | None, output: Output) -> Path:
-    """The model that was named, or the newest run."""
-    from gptcli.generation.load import find_run
-    from gptcli.interop.hub import local_model
-
-    if run is not None:
-        return local_model(run, quiet=output.quiet)
-    path = find_run(options.RUNS_ROOT)
-    output.note(f"Sampling from {path}, the newest run.")
-    return path
 
 
 def _load(

@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from gptcli.cli.options import Debug, Include, Json, NoColor, Quiet, TokenizerKind, ValFraction, Verbose, VocabSize
+from gptcli.cli.options import (
+    Debug,
+    Include,
+    Json,
+    NoColor,
+    Quiet,
+    Texts,
+    TokenizerKind,
+    ValFraction,
+    Verbose,
+    VocabSize,
+)
 
 TOKENIZE_EXAMPLES = (
     "gptcli tokenize book.txt -o data/book   ·   cat *.txt | gptcli tokenize - -o data/all --tokenizer bpe"
@@ -15,7 +26,7 @@ TOKENIZE_EXAMPLES = (
 
 
 def tokenize(
-    texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Text files, folders, or - (standard input).")],
+    texts: Texts,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The dataset folder to make.")],
     tokenizer: TokenizerKind = None,
     vocab_size: VocabSize = None,
