@@ -105,7 +105,6 @@ def random_dataset(vocab_size: int, block_size: int, seed: int) -> Dataset:
         path=Path(),
         name="random",
         fingerprint="",
-        key="",
         tokenizer=stand_in_tokenizer(vocab_size),
         start_id=0,
         documents=1,

@@ -51,7 +51,6 @@ class DatasetReport:
     train: SplitSummary
     val: SplitSummary
     sources: tuple[Source, ...]
-    verified: bool = True
     kind: str = "dataset"
 
 

@@ -60,8 +60,6 @@ class Dataset:
     name: str
     fingerprint: str
     """Hexadecimal sha256 of tokenizer and tokens, the same wherever the folder lies."""
-    key: str
-    """Hash of sources and settings: what makes an unchanged input recognised."""
     tokenizer: Tokenizer
     start_id: int
     """What an empty prompt starts from."""
@@ -134,7 +132,6 @@ def open_dataset(path: Path, *, verify: bool | None = None) -> Dataset:
         path=path,
         name=manifest.name,
         fingerprint=manifest.fingerprint(),
-        key=manifest.key,
         tokenizer=tokenizer,
         start_id=manifest.start_id,
         documents=manifest.documents,
@@ -180,11 +177,12 @@ def find_or_prepare(
     tokenizer: TokenizerConfig,
     data: DataConfig,
     *,
+    scratch: Path | None = None,
     on_progress: OnProgress | None = None,
 ) -> Prepared:
     """The dataset of `inputs`: a dataset folder as it stands, or texts as `root/<name>-<8 hex of the key>/`.
 
-    Raises as `prepare` does.
+    Where `scratch` is given, what is not there yet is made below it instead. Raises as `prepare` does.
     """
     if len(inputs) == 1 and is_dataset(inputs[0]):
         return Prepared(open_dataset(Path(inputs[0])), True, [])
@@ -194,7 +192,8 @@ def find_or_prepare(
         _refuse_foreign(out)
         if is_dataset(out):
             return Prepared(open_dataset(out), True, [])
-        storage.remove_leftovers(root)
+        out = (scratch or root) / out.name
+        storage.remove_leftovers(out.parent)
         try:
             return sources.write(out, name)
         except StorageError:

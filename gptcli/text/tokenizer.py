@@ -61,10 +61,8 @@ class StreamDecoder:
         return self._decoder.decode(self._tokenizer.token_bytes(token))
 
     def finish(self) -> str:
-        """What is left at the end: "" or a replacement character for a cut one. The decoder can then be used anew."""
-        rest = self._decoder.decode(b"", final=True)
-        self._decoder.reset()
-        return rest
+        """What is left at the end: "" or a replacement character for a cut one."""
+        return self._decoder.decode(b"", final=True)
 
 
 def load_tokenizer(path: Path) -> Tokenizer:

@@ -7,6 +7,7 @@ characters are shown escaped when a terminal is there to obey them.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -66,12 +67,12 @@ class Output:
         sys.stdout.write((printable(text) if sys.stdout.isatty() else text) + "\n")
         sys.stdout.flush()
 
-    def json(self, value: Any, *, indent: int | None = None) -> None:
+    def json(self, value: Any) -> None:
         """A result for programs on standard output; NaN and infinity become null, as JSON has neither.
 
         On a terminal it is the same value: JSON has its own way to write control characters.
         """
-        text = json.dumps(_finite(value), ensure_ascii=False, indent=indent, allow_nan=False)
+        text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False)
         self.result(re.sub("[^ -~\n]", _json_escaped, text) if sys.stdout.isatty() else text)
 
     def _tell(self, text: str, style: str) -> None:
@@ -109,7 +110,7 @@ def _console(stream: IO[str], no_color: bool) -> Console:
 
 
 def _finite(value: Any) -> Any:
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+    if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}

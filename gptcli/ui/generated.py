@@ -103,12 +103,7 @@ class _Writer:
         if not text:
             return
         self._line_open = not text.endswith("\n")
-        text = printable(text) if self._safe else text
-        try:
-            sys.stdout.write(text)
-        except UnicodeEncodeError:  # a terminal that is not set to UTF-8
-            encoding = sys.stdout.encoding
-            sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.write(printable(text) if self._safe else text)
         sys.stdout.flush()
 
     def end_line(self) -> None:

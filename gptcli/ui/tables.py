@@ -83,7 +83,7 @@ def facts(title: str, rows: Iterable[tuple[str, object]]) -> Group:
     made.add_column(overflow="fold")
     for name, value in rows:
         made.add_row(Text(printable(name)), cell(value))
-    return Group(_heading(title), made) if title else Group(made)
+    return Group(_heading(title), made)
 
 
 def _heading(title: str) -> Text:
