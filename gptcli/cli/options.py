@@ -139,7 +139,7 @@ VocabSize = Annotated[
     typer.Option(
         "--vocab-size",
         metavar="N",
-        help="Entries of a BPE vocabulary (default: 8192); with auto it asks for one.",
+        help="Entries of a BPE vocabulary (default: 8192); with it, auto is bpe.",
         rich_help_panel=TEXT_PANEL,
     ),
 ]

@@ -75,7 +75,7 @@ def run_training(options: TrainOptions, output: Output, command: str) -> None:
     if moved:
         output.note(moved)
     with tempfile.TemporaryDirectory() as scratch:
-        prepared = _prepare(options, request, start, Path(scratch) if options.dry_run else DATA_ROOT, output)
+        prepared = _prepare(options, request, start, Path(scratch) if options.dry_run else None, output)
         plan = make_plan(request, prepared.dataset, path, device, start)
         if options.dry_run:
             show_dry_run(output, plan, prepared.dataset)
@@ -126,13 +126,15 @@ def _check_data(options: TrainOptions, request: Request) -> None:
         raise UsageError(f"{given} says how to read text, but the data is a dataset, which was read already.", hint)
 
 
-def _prepare(options: TrainOptions, request: Request, start: Start | None, root: Path, output: Output) -> Prepared:
+def _prepare(
+    options: TrainOptions, request: Request, start: Start | None, scratch: Path | None, output: Output
+) -> Prepared:
     """The dataset of the data that was named: opened, found again or made; with the tokenizer of a start."""
     own = {"kind": str(start.folder.resolve())} if start else {}
     settings = parse_section(TokenizerConfig, merge(request.explicit.get("tokenizer", {}), own))
     data = parse_section(DataConfig, request.explicit.get("data", {}))
     with PreparingDisplay(output) as display:
-        return find_or_prepare(options.data, root, settings, data, on_progress=display.update)
+        return find_or_prepare(options.data, DATA_ROOT, settings, data, scratch=scratch, on_progress=display.update)
 
 
 def _conclude(end: Finished, run: Path, output: Output, command: str) -> None:

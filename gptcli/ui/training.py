@@ -158,7 +158,7 @@ def duration(seconds: float) -> str:
 def show_dry_run(output: Output, plan: Plan, dataset: Dataset) -> None:
     """What a training would do: the complete config on standard output, the rest as notes."""
     if output.as_json:
-        data = figures(dataset) | {"dataset": None}  # it was made for this look only
+        data = figures(dataset) | {"dataset": None}  # it may have been made for this look only
         config = plan.config.model_dump(mode="json")
         output.json({"run": str(plan.path), "config": config, "data": data, "memory_bytes": plan.memory})
         return

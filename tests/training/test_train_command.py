@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 from gptcli.checkpoints.checkpoint import newest_checkpoint
 from gptcli.checkpoints.run_folder import read_run
 from gptcli.cli.app import app
+from gptcli.text import dataset
 from gptcli.training import trainer
 from gptcli.training.trainer import Trainer, Update
 from tests.training.small_runs import FLAGS, series
@@ -275,6 +276,15 @@ def test_dry_run_writes_nothing(folder: Path) -> None:
     told = json.loads(train("--dry-run", "--json").stdout)
     assert told["config"]["train"]["max_steps"] == 20
     assert told["memory_bytes"] > 0
+    assert everything(folder) == before
+
+
+def test_a_dry_run_reads_the_tokens_that_are_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert train("--max-steps", "1").exit_code == 0
+    before = everything(folder)
+    monkeypatch.setattr(dataset, "write_dataset", None)  # nothing is tokenized again
+    result = train("--dry-run")
+    assert result.exit_code == 0, result.stderr
     assert everything(folder) == before
 
 
