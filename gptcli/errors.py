@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import signal
 
-MOST_CHARACTERS = 2000
+MAX_MESSAGE_CHARACTERS = 2000
 
 
 def reason_of(error: OSError) -> str:
@@ -37,7 +37,7 @@ class GptcliError(Exception):
 
     def __init__(self, message: str, hint: str = "") -> None:
         # What a stranger's file puts into a sentence may be endless.
-        message = message if len(message) <= MOST_CHARACTERS else f"{message[:MOST_CHARACTERS]}…"
+        message = message if len(message) <= MAX_MESSAGE_CHARACTERS else f"{message[:MAX_MESSAGE_CHARACTERS]}…"
         super().__init__(message)
         self.message = message
         self.hint = hint

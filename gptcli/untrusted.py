@@ -12,9 +12,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-MOST_DEPTH = 64
+MAX_DEPTH = 64
 """Levels of objects and lists within each other."""
-MOST_DIGITS = 100
+MAX_DIGITS = 100
 """Digits of a whole number: more would be no count, and does not fit into a float."""
 _HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -81,14 +81,14 @@ def _float(digits: str) -> float:
 
 
 def _int(digits: str) -> int:
-    if len(digits) > MOST_DIGITS:
+    if len(digits) > MAX_DIGITS:
         raise ValueError("it has a number that is too large")
     return int(digits)
 
 
 def _is_shallow(value: Any) -> bool:
     level = [[value]]
-    for _ in range(MOST_DEPTH):
+    for _ in range(MAX_DEPTH):
         inner = [child for group in level for child in group if isinstance(child, dict | list)]
         level = [[*child.values()] if isinstance(child, dict) else child for child in inner]
     return not any(isinstance(child, dict | list) for group in level for child in group)

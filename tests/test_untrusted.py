@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gptcli.untrusted import MOST_DEPTH, MOST_DIGITS, is_plain_name, read_bounded, strict_json
+from gptcli.untrusted import MAX_DEPTH, MAX_DIGITS, is_plain_name, read_bounded, strict_json
 
 
 def test_what_is_ordinary_passes() -> None:
@@ -16,8 +16,8 @@ def test_what_is_ordinary_passes() -> None:
         "b": {"a": "😀 é"},
     }
     assert strict_json("\ufeff[]".encode()) == [], "a byte-order mark is no error"
-    assert strict_json(b"[" * MOST_DEPTH + b"]" * MOST_DEPTH)
-    assert strict_json(b"9" * MOST_DIGITS) == int("9" * MOST_DIGITS)
+    assert strict_json(b"[" * MAX_DEPTH + b"]" * MAX_DEPTH)
+    assert strict_json(b"9" * MAX_DIGITS) == int("9" * MAX_DIGITS)
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,9 @@ def test_what_is_ordinary_passes() -> None:
         (b"[NaN]", "NaN"),
         (b"[-Infinity]", "Infinity"),
         (b"[1e999]", "too large"),
-        (b"9" * (MOST_DIGITS + 1), "too large"),
+        (b"9" * (MAX_DIGITS + 1), "too large"),
         (b"9" * 5000, "too large"),
-        (b"[" * (MOST_DEPTH + 1) + b"]" * (MOST_DEPTH + 1), "too deeply"),
+        (b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1), "too deeply"),
         (b"[" * 100_000, "too deeply"),
         (b'{"a":' * 100_000, "too deeply"),
         (b'["\\ud83d"]', "half a character"),

@@ -31,7 +31,7 @@ Counter = Annotated[int, Field(ge=0, le=2**62)]
 Loss = Annotated[float, Field(allow_inf_nan=False)]
 
 FORMAT = 1
-MOST_THREADS = 4096
+MAX_THREADS = 4096
 RANDOM_PREFIX = "random."
 _BAD_DISK = "The disk may be failing: choose another place with --out."
 
@@ -56,7 +56,7 @@ class Progress:
 
 
 _PROGRESS = TypeAdapter(Progress)
-_THREADS = TypeAdapter(Annotated[int, Field(ge=1, le=MOST_THREADS)])
+_THREADS = TypeAdapter(Annotated[int, Field(ge=1, le=MAX_THREADS)])
 
 
 @dataclass

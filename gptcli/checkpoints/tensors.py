@@ -39,8 +39,8 @@ _DTYPE_NAMES = {
     torch.bool: "BOOL",
 }
 _ITEM_SIZES = {name: dtype.itemsize for dtype, name in _DTYPE_NAMES.items()}
-_MOST_HEADER_BYTES = 1 << 24
-_MOST_DIMENSIONS = 8
+_MAX_HEADER_BYTES = 1 << 24
+_MAX_DIMENSIONS = 8
 _HINT = "Use another checkpoint or copy."
 
 
@@ -107,7 +107,7 @@ def read_header(path: Path) -> Header:
             raise ValueError("it is not a regular file")
         with open(path, "rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            if length > min(size - 8, _MOST_HEADER_BYTES):
+            if length > min(size - 8, _MAX_HEADER_BYTES):
                 raise ValueError(f"its header cannot have {length:,} bytes")
             entries = strict_json(file.read(length))
         return _checked(entries, size - 8 - length)
@@ -146,7 +146,7 @@ def _place(entry: Any, name: str) -> tuple[int, int, int]:
     match entry:
         case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [begin, end]} if len(entry) == 3:
             sizes = [*shape, begin, end]
-            if len(shape) > _MOST_DIMENSIONS or not all(type(size) is int and size >= 0 for size in sizes):
+            if len(shape) > _MAX_DIMENSIONS or not all(type(size) is int and size >= 0 for size in sizes):
                 raise ValueError(f"the entry of {name[:100]!r} has no shape or place")
             if dtype not in _ITEM_SIZES:
                 raise ValueError(f"{name[:100]!r} has numbers of type {dtype[:20]!r}, which are not read here")

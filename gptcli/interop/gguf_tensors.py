@@ -52,7 +52,7 @@ _EXPERT = re.compile(r"(mlp)\.experts\.\d+(\..+)")
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor of a GGUF file, of views of the model's until its turn comes."""
+    """A tensor of a GGUF file, held as views of the model until it is written."""
 
     name: str
     shape: tuple[int, ...]

@@ -38,7 +38,7 @@ OnProgress = Callable[[str, int, int], None]
 """Called with the stage ("hashing", "reading", "training tokenizer", "encoding"), bytes done, and bytes in all."""
 
 _ALWAYS_HASHED_BYTES = 1_000_000_000
-_LONGEST_NAME = 60
+_MAX_NAME_CHARACTERS = 60
 _OUR_FILES = re.compile(rf"{re.escape(MANIFEST_FILE)}|{re.escape(TOKENIZER_FILE)}|(train|val)-[0-9]+\.npy")
 
 
@@ -296,7 +296,7 @@ def _safe_name(given: str) -> str:
 
 def _plain(name: str) -> str:
     """.my book → my-book; `text` if nothing is left."""
-    return re.sub(r"[^\w.-]+", "-", name).strip("-.")[:_LONGEST_NAME] or "text"
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.")[:_MAX_NAME_CHARACTERS] or "text"
 
 
 def _open_split(path: Path, entry: SplitEntry, vocab_size: int) -> Split:

@@ -1,4 +1,4 @@
-"""Work of a library that lets Python hear no signal until it returns, done so that Ctrl-C ends the program at once.
+"""Runs a native call in a thread, so that Ctrl-C need not wait for it to return.
 
 A signal's handler runs in the main thread, between two steps of Python. While a compiled library is at work in that
 thread there are none, for seconds where a vocabulary is learned. So the library works in another thread, and the main

@@ -14,11 +14,11 @@ from gptcli.untrusted import read_bounded, strict_json
 
 MANIFEST_FILE = "dataset.json"
 FORMAT: Final = 1
-_MOST_BYTES = 1 << 26
-_MOST_COUNT = 1 << 53
+_MAX_BYTES = 1 << 26
+_MAX_COUNT = 1 << 53
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Positive = Annotated[int, Field(ge=1, le=_MOST_COUNT)]
+Positive = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
 Name = Annotated[str, Field(pattern=r"^[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]*$", max_length=200)]
 
 
@@ -55,7 +55,7 @@ class SourceEntry(_Entry):
     """A text that went in: its name relative to the argument that named it, its size in bytes, its hash."""
 
     name: str
-    size: Annotated[int, Field(ge=0, le=_MOST_COUNT)]
+    size: Annotated[int, Field(ge=0, le=_MAX_COUNT)]
     sha256: Sha256
 
 
@@ -115,7 +115,7 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST_FILE
     damaged = "Prepare the dataset again with --force, or delete the folder."
     try:
-        values = strict_json(read_bounded(path, _MOST_BYTES))
+        values = strict_json(read_bounded(path, _MAX_BYTES))
     except FileNotFoundError:
         raise DatasetError(f"'{folder}' is not a dataset folder: it has no {MANIFEST_FILE}.") from None
     except OSError as error:

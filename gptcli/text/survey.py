@@ -13,7 +13,7 @@ from gptcli.text.corpus import NotTextError, OnBytes, TextFile, has_byte_order_m
 
 _CODE_POINTS = 0x110000
 _DEFAULT_TRAIN_SHARE = 0.9
-_MOST_HELD_OUT_BYTES = 10_000_000
+_MAX_HELD_OUT_BYTES = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Survey:
         """
         if val_fraction is not None:
             return int((1 - val_fraction) * self.characters)
-        most_held_out = _MOST_HELD_OUT_BYTES * self.characters // self.bytes
-        return max(int(_DEFAULT_TRAIN_SHARE * self.characters), self.characters - most_held_out)
+        max_held_out = _MAX_HELD_OUT_BYTES * self.characters // self.bytes
+        return max(int(_DEFAULT_TRAIN_SHARE * self.characters), self.characters - max_held_out)
 
 
 def survey(files: Sequence[TextFile], on_bytes: OnBytes) -> Survey:
@@ -105,7 +105,7 @@ class _Look:
         self.characters = self.bytes = 0
         self.blank, self.crlf = True, False
         self._known = bytes(range(0x80, 0x100))
-        """ASCII that was seen, and all bytes that are none."""
+        """Bytes to skip: ASCII seen so far, and all that are not ASCII."""
 
     def at(self, piece: str) -> None:
         data = piece.encode()

@@ -20,7 +20,7 @@ from gptcli.text.char import CharTokenizer, alphabet_of
 from gptcli.text.tokenizer_json import END_OF_TEXT, TOKENIZER_FILE, Document, checked, new_document
 from gptcli.untrusted import read_bounded, strict_json
 
-_MOST_BYTES = 1 << 26
+_MAX_BYTES = 1 << 26
 """Of a tokenizer's file; the largest that are published have half of it."""
 _HINT = "Give char, bpe, a tokenizer.json, a folder that holds one, or GPT-2's vocab.json with merges.txt beside it."
 
@@ -111,7 +111,7 @@ def _beside(vocab_file: Path) -> Path:
 
 def _read(path: Path, name: str) -> str:
     try:
-        return read_bounded(path, _MOST_BYTES).decode("utf-8-sig")
+        return read_bounded(path, _MAX_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
         raise TokenizerError(f"There is no tokenizer '{path}'.", _HINT) from None
     except OSError as error:

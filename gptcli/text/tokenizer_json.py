@@ -25,7 +25,7 @@ Document = dict[str, Any]
 """The parsed content of a `tokenizer.json`."""
 Merge = tuple[str, str]
 
-_LARGEST_ID = 2**22
+_MAX_VOCAB_SIZE = 2**22
 """Four times the largest vocabulary that is published; each id takes memory, used or not."""
 _HINT = "Use a byte-level BPE tokenizer.json, or GPT-2's vocab.json with merges.txt beside it."
 
@@ -221,4 +221,4 @@ def _added_tokens_problem(document: Document) -> str:
 
 
 def _is_id(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LARGEST_ID
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_VOCAB_SIZE

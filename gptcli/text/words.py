@@ -17,8 +17,8 @@ from gptcli.text.word_table import WordTable
 
 EncodeBatch = Callable[[list[str]], list[list[int]]]
 
-_MOST_WORDS = 1 << 19
-_MOST_IDS = 1 << 22
+_MAX_WORDS = 1 << 19
+_MAX_IDS = 1 << 22
 
 
 class WordEncoder:
@@ -38,7 +38,7 @@ class WordEncoder:
         waiting: Callable[[], np.ndarray] | None = None
         try:
             for data, starts in map(self._splitter.split, texts):
-                if len(self._table) > _MOST_WORDS or len(self._ids.values) > _MOST_IDS:
+                if len(self._table) > _MAX_WORDS or len(self._ids.values) > _MAX_IDS:
                     if waiting:
                         yield waiting()
                         waiting = None

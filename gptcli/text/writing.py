@@ -23,9 +23,9 @@ from gptcli.text.tokens import ShardWriter, dtype_for
 
 CHAR_BELOW_BYTES = 5_000_000
 """`auto` takes characters below this much text, BPE from there on."""
-MOST_CHARACTERS = 5_000
+MAX_ALPHABET = 5_000
 """`auto` takes BPE for an alphabet larger than this: most of its characters would be too rare to learn."""
-_FEWEST_TOKENS = 2
+_MIN_TOKENS = 2
 
 Report = Callable[[str], OnBytes]
 """Begins a stage of the work ("encoding") and gives what is to be called with each number of bytes done."""
@@ -101,7 +101,7 @@ def write_dataset(
         with ShardWriter(new, split, dtype_for(tokenizer.vocab_size)) as writer:
             for ids in writing.ids(parts):
                 writer.append(ids)
-        if writer.tokens < _FEWEST_TOKENS:
+        if writer.tokens < _MIN_TOKENS:
             raise _too_short(split, writer.tokens)
         entries.append(_split_entry(new, writer, writing))
         first_token = writing.first_token if first_token is None else first_token
@@ -197,7 +197,7 @@ def choose_kind(kind: str, survey: Survey) -> tuple[str, str]:
     size, alphabet = _size(survey.bytes), len(survey.alphabet)
     if survey.bytes >= CHAR_BELOW_BYTES:
         return "bpe", f"Tokenizer: BPE, since the text has {size} (characters below {CHAR_BELOW_BYTES / 1e6:.0f} MB)."
-    if alphabet > MOST_CHARACTERS:
+    if alphabet > MAX_ALPHABET:
         return "bpe", f"Tokenizer: BPE, since {alphabet:,} distinct characters are too many to learn one by one."
     return "char", f"Tokenizer: {alphabet:,} characters, since the text is small ({size})."
 

@@ -12,7 +12,7 @@ from gptcli.text.dataset import Dataset, Prepared
 from gptcli.ui.console import Output
 from gptcli.ui.tables import size
 
-_MOST_SOURCES = 20
+_MAX_SOURCES = 20
 """Texts that `--verbose` lists."""
 
 
@@ -64,9 +64,9 @@ def show_prepared(output: Output, prepared: Prepared) -> None:
     if prepared.reused:
         output.note("The text has not changed: the dataset is used as it is.")
     output.note(describe(prepared.dataset))
-    for source in prepared.dataset.sources[:_MOST_SOURCES]:
+    for source in prepared.dataset.sources[:_MAX_SOURCES]:
         output.detail(f"Text: {source.name}, {source.size:,} bytes.")
-    if more := len(prepared.dataset.sources[_MOST_SOURCES:]):
+    if more := len(prepared.dataset.sources[_MAX_SOURCES:]):
         output.detail(f"And {more:,} more texts.")
     if output.as_json:
         output.json(figures(prepared.dataset) | {"reused": prepared.reused})

@@ -29,7 +29,7 @@ def as_markdown(report: SpeedReport) -> str:
     return "\n".join([f"Speed of {report.name}. {described}.", "", *rows])
 
 
-def duration(seconds: float) -> str:
+def si_time(seconds: float) -> str:
     """0.0123 → "12.3 ms"."""
     for unit, name in ((1.0, "s"), (1e-3, "ms")):
         if seconds >= unit:
@@ -55,17 +55,17 @@ def _rows(report: SpeedReport) -> list[list[str]]:
     return [
         [
             *("training", training.dtype, f"{training.sequences:,} × {training.length:,}"),
-            *(_rate(training.tokens_per_second), f"{duration(training.seconds)} an update"),
+            *(_rate(training.tokens_per_second), f"{si_time(training.seconds)} an update"),
             *(f"{operations(int(training.flops_per_second))}/s", share(training.mfu)),
         ],
         [
             *("prefill", prefill.dtype, f"{prefill.tokens:,}"),
-            *(_rate(prefill.tokens_per_second), f"{duration(prefill.seconds)} a prompt"),
+            *(_rate(prefill.tokens_per_second), f"{si_time(prefill.seconds)} a prompt"),
             *(f"{operations(int(prefill.flops_per_second))}/s", share(prefill.mfu)),
         ],
         [
             *("decoding", decoding.dtype, f"{decoding.sequences:,} × {decoding.tokens:,}"),
-            *(_rate(decoding.tokens_per_second), f"{duration(decoding.seconds)} a token"),
+            *(_rate(decoding.tokens_per_second), f"{si_time(decoding.seconds)} a token"),
             *(f"{size(int(decoding.bytes_per_second))}/s", share(decoding.bandwidth_share)),
         ],
     ]

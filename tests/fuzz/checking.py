@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-from gptcli.errors import MOST_CHARACTERS, GptcliError
+from gptcli.errors import MAX_MESSAGE_CHARACTERS, GptcliError
 from tests.fuzz.targets import Target
 
 
@@ -20,7 +20,7 @@ def survives(target: Target, random: Random) -> bool:
         refusal = error
     if refusal is not None:
         assert refusal.message, "an error without a sentence"
-        assert len(refusal.message) <= MOST_CHARACTERS + 1, "an endless sentence"
+        assert len(refusal.message) <= MAX_MESSAGE_CHARACTERS + 1, "an endless sentence"
     assert listing(target.folder) == before, "reading wrote something"
     return refusal is None
 

@@ -66,7 +66,7 @@ def test_pieces_equal_whole_control_words(bpe: ByteLevelTokenizer, monkeypatch: 
 
 
 def test_word_memory_that_overflows_changes_nothing(bpe: ByteLevelTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "_MOST_WORDS", 3)
+    monkeypatch.setattr(words, "_MAX_WORDS", 3)
     monkeypatch.setattr(cuts, "PIECE_CHARACTERS", 20)
     assert pieces_equal_whole(bpe, "a rose is a rose is a rose " * 20, [])
 

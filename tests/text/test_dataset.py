@@ -142,7 +142,7 @@ def test_auto_chooses_and_tells(tmp_path: Path, book: str, monkeypatch: pytest.M
     assert large.dataset.tokenizer.kind == "bpe"
     assert any("BPE, since the text has" in note for note in large.notes)
     monkeypatch.undo()
-    monkeypatch.setattr(writing, "MOST_CHARACTERS", 20)
+    monkeypatch.setattr(writing, "MAX_ALPHABET", 20)
     varied = make(tmp_path / "c", book)
     assert varied.dataset.tokenizer.kind == "bpe"
     assert any("distinct characters are too many" in note for note in varied.notes)
