@@ -62,6 +62,8 @@ def _off_or_two(value: float) -> float:
     return value
 
 
+DEFAULT_SEED = 1337
+"""Of trainings and measurements."""
 MOST = 10**9
 """Of whatever is counted: no training has so many steps, and larger numbers are typing errors."""
 MOST_SECONDS = 10 * 365 * 86_400
@@ -246,7 +248,7 @@ class OptimConfig(_Section):
 class TrainConfig(_Section):
     """Budget, batch, rhythm and machine."""
 
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1337
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = DEFAULT_SEED
     batch_size: Annotated[int, Field(ge=1, le=2**20)]
     """Sequences per update, over all micro-batches."""
     micro_batch_size: Annotated[Count | None, BeforeValidator(_open_if_auto)] = None
@@ -306,8 +308,8 @@ class SamplingConfig(_Section):
     repetition_penalty: Positive = 1.0
     num_samples: Count = 1
     stop: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)] = ()
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1337
-    """Sample number i draws from its own stream, seed + i."""
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = DEFAULT_SEED
+    """Sample number i draws from its own stream, seed + i. The command line draws a fresh one where none is given."""
 
 
 CHANGEABLE_ON_RESUME = frozenset(

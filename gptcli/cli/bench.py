@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,8 +24,11 @@ def bench(
     batch_size: options.BatchSize = None,
     length: options.Length = None,
     seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="Of the random tokens and of a preset's weights.")
-    ] = 1337,
+        int | None,
+        typer.Option(
+            "--seed", metavar="N", min=0, help="Of the random tokens and of a preset's weights (default: as in train)."
+        ),
+    ] = None,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="The result as markdown.", rich_help_panel=options.OUTPUT_PANEL)
     ] = False,
@@ -57,7 +61,8 @@ def bench(
         raise UsageError("--json and --markdown cannot be used together.", "Ask for one at a time.")
     output = Output(quiet, verbose, json, no_color)
     int8 = quantize is options.Quantization.int8
-    wish = Wish(choose_device(device), options.number_format(dtype), batch_size, length, seed, int8)
+    wish = Wish(choose_device(device), options.number_format(dtype), batch_size, length, int8=int8)
+    wish = wish if seed is None else replace(wish, seed=seed)
     subject = _subject(run, preset, wish, output)
     report = measure_speed(subject, wish.device, lambda stage: output.note(f"Measuring {stage} …"))
     show_speed(report, output, markdown=markdown)

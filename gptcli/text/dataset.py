@@ -29,10 +29,10 @@ from gptcli.text.manifest import (
     read_manifest,
 )
 from gptcli.text.survey import survey
-from gptcli.text.tokenizer import Tokenizer, load_tokenizer
+from gptcli.text.tokenizer import Tokenizer, is_path, load_tokenizer
 from gptcli.text.tokenizer_json import TOKENIZER_FILE
 from gptcli.text.tokens import TokenStream, open_shard
-from gptcli.text.writing import Report, is_path, make_tokenizer, split_parts, write_dataset
+from gptcli.text.writing import Report, make_tokenizer, split_parts, write_dataset
 
 OnProgress = Callable[[str, int, int], None]
 """Called with the stage ("hashing", "reading", "training tokenizer", "encoding"), bytes done, and bytes in all."""

@@ -121,11 +121,6 @@ class _Look:
         self.crlf = self.crlf or "\r\n" in piece
 
 
-def utf8_length(text: str) -> int:
-    """Bytes of a text in UTF-8."""
-    return len(text) if text.isascii() else len(text.encode())
-
-
 def _blank_error(file: TextFile, *, empty: bool) -> CorpusError:
     what = "is empty" if empty else "is blank: it holds nothing but white space"
     return CorpusError(f"{file.subject} {what}.", "Name a file with text in UTF-8.")

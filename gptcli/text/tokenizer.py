@@ -65,6 +65,11 @@ class StreamDecoder:
         return self._decoder.decode(b"", final=True)
 
 
+def is_path(kind: str) -> bool:
+    """Whether a tokenizer is named by its file rather than by its kind."""
+    return kind not in ("auto", "char", "bpe")
+
+
 def load_tokenizer(path: Path) -> Tokenizer:
     """The tokenizer in `path`: a tokenizer.json, a folder that holds one, or a GPT-2 vocab.json (+ merges.txt).
 

@@ -16,8 +16,8 @@ from gptcli.text.bpe import train_bpe
 from gptcli.text.char import char_tokenizer
 from gptcli.text.corpus import OnBytes, read_text
 from gptcli.text.manifest import FORMAT, MANIFEST_FILE, Manifest, ShardEntry, SourceEntry, SplitEntry, TokenizerEntry
-from gptcli.text.survey import Survey, Text, utf8_length
-from gptcli.text.tokenizer import Tokenizer, load_tokenizer
+from gptcli.text.survey import Survey, Text
+from gptcli.text.tokenizer import Tokenizer, is_path, load_tokenizer
 from gptcli.text.tokenizer_json import TOKENIZER_FILE
 from gptcli.text.tokens import ShardWriter, dtype_for
 
@@ -74,11 +74,6 @@ def make_tokenizer(
             f"The text is too small for {config.entries:,} entries; the vocabulary has {tokenizer.vocab_size:,}."
         )
     return tokenizer, notes
-
-
-def is_path(kind: str) -> bool:
-    """Whether `--tokenizer` names a file rather than a kind."""
-    return kind not in ("auto", "char", "bpe")
 
 
 def write_dataset(
@@ -168,17 +163,22 @@ class _SplitWriting:
 
     def _counted(self, pieces: Iterator[str]) -> Iterator[str]:
         for piece in pieces:
-            length = utf8_length(piece)
+            length = _utf8_length(piece)
             self.characters += len(piece)
             self.bytes += length
             yield piece
             self._on_bytes(length)
 
 
+def _utf8_length(text: str) -> int:
+    """Bytes of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
 def _counted(pieces: Iterator[str], on_bytes: OnBytes) -> Iterator[str]:
     for piece in pieces:
         yield piece
-        on_bytes(utf8_length(piece))
+        on_bytes(_utf8_length(piece))
 
 
 def _split_entry(new: storage.NewDirectory, writer: ShardWriter, writing: _SplitWriting) -> SplitEntry:

@@ -24,8 +24,7 @@ from gptcli.model.gpt import GPT
 from gptcli.model.resize import resized
 from gptcli.presets import FINE_TUNING_EVALUATIONS, Values, preset
 from gptcli.text.dataset import Dataset
-from gptcli.text.tokenizer import load_tokenizer
-from gptcli.text.writing import is_path
+from gptcli.text.tokenizer import is_path, load_tokenizer
 from gptcli.training.request import Request
 
 SIZES = ("n_layer", "n_head", "n_embd")
