@@ -25,7 +25,7 @@ from gptcli.model.gpt import parameter_count
 from gptcli.model.precision import autocast, dtype_name
 from gptcli.report.speed import new_trainer
 from gptcli.report.subject import random_dataset
-from gptcli.training.plan import complete_config
+from gptcli.training.completion import complete_config
 from gptcli.training.request import Request
 from gptcli.training.trainer import Trainer
 

@@ -26,11 +26,12 @@ from gptcli.config import (
 from gptcli.errors import Interrupted, UsageError
 from gptcli.interop.hub import is_address
 from gptcli.text.dataset import Prepared, find_or_prepare, is_dataset, name_of
-from gptcli.text.writing import is_path
+from gptcli.text.tokenizer import is_path
+from gptcli.training.completion import check_request
 from gptcli.training.events import Finished
 from gptcli.training.interrupt import graceful_stop
 from gptcli.training.place import run_device, run_folder
-from gptcli.training.plan import check_request, make_plan
+from gptcli.training.plan import make_plan
 from gptcli.training.request import Request, Resume
 from gptcli.training.session import train
 from gptcli.training.start import Start, find_start

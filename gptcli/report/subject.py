@@ -16,7 +16,7 @@ import torch
 
 from gptcli.checkpoints.model_folder import ModelFolder, read_model_config
 from gptcli.checkpoints.run_folder import is_run, read_run
-from gptcli.config import DtypeName, RunConfig, build_config, nearest_preset, nest
+from gptcli.config import DEFAULT_SEED, DtypeName, RunConfig, build_config, nearest_preset, nest
 from gptcli.generation.load import load_for_sampling, place
 from gptcli.interop.hub import model_name
 from gptcli.model.gpt import GPT
@@ -26,7 +26,7 @@ from gptcli.text.bytelevel import ByteLevelTokenizer
 from gptcli.text.dataset import Dataset, Split
 from gptcli.text.tokenizer_json import entry_of_bytes, new_document
 from gptcli.text.tokens import TokenStream, dtype_for
-from gptcli.training.plan import complete_config
+from gptcli.training.completion import complete_config
 from gptcli.training.request import Request
 
 TEXT_TOKENS = 2**20
@@ -43,7 +43,7 @@ class Wish:
     """Sequences of an update, and texts that are written at once."""
     length: int | None = None
     """Tokens of a sequence."""
-    seed: int = 1337
+    seed: int = DEFAULT_SEED
     int8: bool = False
     """Whether the model that writes has 8-bit weights."""
 

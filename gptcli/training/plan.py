@@ -1,12 +1,7 @@
-"""From what was asked to a complete config, and the decision to start, resume or refuse.
-
-The config is complete before anything is built. What the user left open is filled from the data and the machine, or,
-where a run goes on, from what that run was started with.
-"""
+"""The decision to start a run, to go on with one, or to refuse."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,59 +9,19 @@ import torch
 
 from gptcli.checkpoints.checkpoint import Checkpoint, newest_checkpoint
 from gptcli.checkpoints.model_folder import verify_run_files
-from gptcli.checkpoints.names import TOKENIZER
 from gptcli.checkpoints.run_folder import is_run, lost_checkpoints, next_free, read_run
-from gptcli.config import (
-    CHANGEABLE_ON_RESUME,
-    MOST,
-    RunConfig,
-    TokenizerConfig,
-    build_config,
-    differences,
-    flatten,
-    merge,
-    nearest_preset,
-    nest,
-)
-from gptcli.errors import CorpusError, ModelFolderError, OutOfMemoryError, UsageError
-from gptcli.interop.huggingface import no_counterpart
-from gptcli.machine import free_memory
-from gptcli.memory import largest_micro_batch, training_memory
-from gptcli.model.gpt import parameter_count
-from gptcli.model.precision import choose_dtype
-from gptcli.presets import Values, fine_tuning
+from gptcli.config import CHANGEABLE_ON_RESUME, RunConfig, differences
+from gptcli.errors import ModelFolderError, UsageError
 from gptcli.text.dataset import Dataset
-from gptcli.text.writing import is_path
-from gptcli.training.batches import training_batches
 from gptcli.training.budget import why_finished
-from gptcli.training.pace import steps_within
+from gptcli.training.completion import complete_config
 from gptcli.training.place import run_folder
 from gptcli.training.request import Request
 from gptcli.training.schedule import learning_rate_jump
-from gptcli.training.start import (
-    Start,
-    checked_sha256,
-    remembered_name,
-    require_its_tokenizer,
-    short_rhythm,
-    starting_notes,
-)
+from gptcli.training.start import Start, require_its_tokenizer
 
-BUDGET = ("train.max_steps", "train.epochs", "train.max_time")
-"""One that is stated takes the place of those that a preset or the recipe of fine-tuning has."""
 COMPARED_AS_DATA = ("tokenizer.", "data.")
 """Sections that say how the data was made; runs compare the fingerprint of the data itself."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Completed:
-    """A complete config, and how it came about."""
-
-    config: RunConfig
-    memory: int
-    """Bytes that training takes at its peak."""
-    notes: list[str]
-    """What was chosen, and why: sentences for the user."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,62 +58,6 @@ def make_plan(request: Request, dataset: Dataset, path: Path, device: torch.devi
         require_its_tokenizer(start, dataset)
     made = complete_config(request, dataset, device, None, start)
     return Plan(path=path, config=made.config, memory=made.memory, notes=made.notes, is_new=True, start=start)
-
-
-def check_request(request: Request, path: Path, device: torch.device, start: Start | None) -> None:
-    """Refuse what can be refused before any text is read: unknown keys, impossible values.
-
-    `path` is what `run_folder` gives, `start` what `find_start` does.
-    """
-    stored = read_run(path).config if is_run(path) else None
-    preset_name = _preset_name(request, stored, device, start)
-    build_config(preset_name, *_layers(request, preset_name, stored, start), vocab_size=1)
-
-
-def complete_config(
-    request: Request, dataset: Dataset, device: torch.device, stored: RunConfig | None, start: Start | None = None
-) -> Completed:
-    """The complete config; `stored` is that of the run which goes on, if one does.
-
-    What the user left open is taken from the stored config, else from the data and the machine.
-    """
-    preset_name = _preset_name(request, stored, device, start)
-    config = build_config(
-        preset_name,
-        *_layers(request, preset_name, stored, start),
-        {"train": {"init_from": remembered_name(request, stored)}},
-        vocab_size=start.rows(dataset) if start else dataset.tokenizer.vocab_size,
-    )
-    config = config.model_copy(update={"tokenizer": _tokenizer(config.tokenizer, request, dataset, start)})
-    _require_a_window(config, dataset)
-    number_format = choose_dtype(config.train.dtype, device, config.model.n_embd)
-    free = free_memory(device)
-    config = _with_train(config, dtype=number_format.name)
-    config = _with_train(config, micro_batch_size=_micro_batch_size(config, device, number_format.dtype, free))
-    memory = _memory(config, device, number_format.dtype)  # before a model is built to see how fast it trains
-    config = _with_train(config, max_steps=_max_steps(config, request, dataset, device))
-    if start and start.is_new:
-        config = _with_train(config, **short_rhythm(config, request), init_sha256=checked_sha256(start, config))
-    chose_preset = not (stored or start or request.preset or "preset" in request.explicit)
-    notes = [
-        *(starting_notes(start, config) if start and start.is_new else []),
-        f"Model: {_shape(config)}" + (f", the default on {_a_device(device)}." if chose_preset else "."),
-        *([alone] if (alone := no_counterpart(config.model)) else []),
-        f"Budget: {_budget(config, dataset)}.",
-        f"Numbers: {number_format.name}, {'as the run began' if stored else number_format.reason}.",
-        f"Memory: about {memory / 1e9:.2f} GB; {free / 1e9:.1f} GB are free.",
-    ]
-    return Completed(config=config, memory=memory, notes=notes)
-
-
-def default_preset(device: torch.device) -> str:
-    """The preset for a machine: what trains in minutes there."""
-    return "tiny" if device.type == "cpu" else "small"
-
-
-def epoch_steps(config: RunConfig, dataset: Dataset) -> float:
-    """Updates in one pass over the training text."""
-    return training_batches(config, dataset).windows_per_epoch / config.train.batch_size
 
 
 def _plan_resume(request: Request, dataset: Dataset, path: Path, device: torch.device, start: Start | None) -> Plan:
@@ -201,129 +100,3 @@ def _plan_resume(request: Request, dataset: Dataset, path: Path, device: torch.d
         start=start,
         finished=why_finished(config, checkpoint.progress) if checkpoint else "",
     )
-
-
-def _preset_name(request: Request, stored: RunConfig | None, device: torch.device, start: Start | None) -> str:
-    stated = request.preset or request.explicit.get("preset")
-    if stated:
-        return str(stated)
-    if stored:
-        return stored.preset
-    return nearest_preset(start.model) if start else default_preset(device)
-
-
-def _layers(request: Request, preset_name: str, stored: RunConfig | None, start: Start | None) -> list[Values]:
-    """What lies over the preset, each layer stronger than the one before."""
-    return [
-        merge(fine_tuning(preset_name), start.shape()) if start else {},
-        {"train": {"max_steps": None, "epochs": None}} if request.states(*BUDGET) else {},
-        _kept(stored, request) if stored else {},
-        _file_layer(request),
-        request.family_layer(preset_name),
-        request.flags,
-    ]
-
-
-def _kept(stored: RunConfig, request: Request) -> Values:
-    """What a run keeps where the request is silent: budgets, rhythms, the machine's choices.
-
-    What is open there (None) stays open, whatever a preset or the recipe of fine-tuning has.
-    """
-    keys = CHANGEABLE_ON_RESUME | {"train.dtype", "train.init_sha256"}
-    if request.states("train.epochs"):
-        keys -= {"train.max_steps"}
-    elif request.states("train.max_steps"):
-        keys -= {"train.epochs"}
-    sections = {"optim": stored.optim, "train": stored.train}
-    return {
-        section: {name: value for name, value in values if f"{section}.{name}" in keys}
-        for section, values in sections.items()
-    }
-
-
-def _file_layer(request: Request) -> Values:
-    """The config file's values; its number of steps does not count where flags set the budget in another way."""
-    flags = flatten(request.flags)
-    other_budget = flags.keys() & {"train.epochs", "train.max_time"} and "train.max_steps" not in flags
-    values = flatten(request.file)
-    return nest({key: values[key] for key in values if key != "train.max_steps"}) if other_budget else request.file
-
-
-def _tokenizer(asked: TokenizerConfig, request: Request, dataset: Dataset, start: Start | None) -> TokenizerConfig:
-    """What the run remembers: how its tokenizer was made, or that it stands beside the stored config.
-
-    That is so where it was given: as a file, in a dataset, or by what training starts from.
-    """
-    if start or request.has_dataset or is_path(asked.kind):
-        return TokenizerConfig(kind=TOKENIZER)
-    kind = dataset.tokenizer.kind
-    return TokenizerConfig(kind=kind, vocab_size=asked.entries if kind == "bpe" else None)
-
-
-def _require_a_window(config: RunConfig, dataset: Dataset) -> None:
-    tokens, context = dataset.train.tokens, config.model.block_size
-    if tokens <= context:
-        raise CorpusError(
-            f"The training text has {tokens:,} tokens, too few for a context of {context:,} and the token after it.",
-            f"Use more text, or --block-size {tokens - 1} at most." if tokens > 1 else "Use more text.",
-        )
-    if dataset.val.tokens < 2:  # one to read and one to guess
-        raise CorpusError("The text is too short to hold out some of it.", "Use more text, or --val-fraction 0.5.")
-
-
-def _micro_batch_size(config: RunConfig, device: torch.device, dtype: torch.dtype, free: int) -> int:
-    """The sequences that go through the model at once: as stated, or as many as fit into so many free bytes."""
-    train = config.train
-    recompute = train.activation_checkpointing
-    fitting = largest_micro_batch(config.model, train.batch_size, free, dtype, device.type, recompute=recompute)
-    stated = train.micro_batch_size
-    if stated is None and fitting is not None:
-        return fitting
-    size = min(stated or 1, train.batch_size)
-    needed = training_memory(config.model, size, dtype, device.type, recompute=recompute).needed
-    if device.type == "cpu" and needed > free:
-        hint = f"Use --micro-batch-size {fitting}: it gives the same result." if fitting else "Use a smaller model."
-        raise OutOfMemoryError(f"Training needs about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free.", hint)
-    return size
-
-
-def _memory(config: RunConfig, device: torch.device, dtype: torch.dtype) -> int:
-    """Bytes that training takes at its peak, this process included."""
-    size, recompute = config.train.micro_batch_size, config.train.activation_checkpointing
-    assert size, "it was chosen before"
-    return training_memory(config.model, size, dtype, device.type, recompute=recompute).total
-
-
-def _max_steps(config: RunConfig, request: Request, dataset: Dataset, device: torch.device) -> int:
-    """The number of updates over which the schedule runs, fixed before the first one."""
-    train = config.train
-    by_epochs = math.ceil(train.epochs * epoch_steps(config, dataset)) if train.epochs else None
-    if by_epochs and not train.max_steps and by_epochs > MOST:
-        raise UsageError(f"{train.epochs:g} epochs are {by_epochs:,} steps; {MOST:,} are the most.", "Lower --epochs.")
-    if by_epochs:
-        return max(1, min(by_epochs, train.max_steps or by_epochs))
-    if train.max_steps:
-        return train.max_steps
-    assert train.max_time, "a budget without steps or epochs has a time"
-    return min(MOST, steps_within(train.max_time, config, dataset, device))
-
-
-def _with_train(config: RunConfig, **values: object) -> RunConfig:
-    return config.model_copy(update={"train": config.train.model_copy(update=values)})
-
-
-def _shape(config: RunConfig) -> str:
-    model = config.model
-    sizes = f"{model.n_layer} layers, {model.n_head} heads, {model.n_embd} wide, context {model.block_size}"
-    return f"{config.preset} ({sizes}, {parameter_count(model):,} parameters)"
-
-
-def _budget(config: RunConfig, dataset: Dataset) -> str:
-    train = config.train
-    steps = train.max_steps or 0
-    epochs = steps / epoch_steps(config, dataset)
-    return f"{steps:,} steps of {train.batch_size} × {config.model.block_size} tokens, {epochs:.1f} times over the text"
-
-
-def _a_device(device: torch.device) -> str:
-    return {"cpu": "a CPU", "cuda": "a CUDA GPU", "mps": "an Apple GPU"}[device.type]

@@ -16,7 +16,8 @@ from gptcli.checkpoints.checkpoint import newest_checkpoint
 from gptcli.config import DataConfig, TokenizerConfig, nest
 from gptcli.text.dataset import Dataset, prepare
 from gptcli.training.events import Event
-from gptcli.training.plan import Plan, Request, make_plan
+from gptcli.training.plan import Plan, make_plan
+from gptcli.training.request import Request
 from gptcli.training.session import train
 
 CPU = torch.device("cpu")

@@ -13,8 +13,8 @@ from gptcli.checkpoints.checkpoint import Progress, read_progress
 from gptcli.checkpoints.model_folder import checkpoint_steps, open_model
 from gptcli.text.dataset import Dataset
 from gptcli.training import pace, saving, trainer
+from gptcli.training.completion import epoch_steps
 from gptcli.training.events import CheckpointSaved, EvalMetrics, Event, Finished, Heartbeat, SampleDrawn, StepMetrics
-from gptcli.training.plan import epoch_steps
 from tests.training.small_runs import CPU, plan, run, series
 
 

@@ -27,8 +27,9 @@ from gptcli.text.dataset import Dataset
 from gptcli.text.tokenizer import load_tokenizer
 from gptcli.training import session, trainer
 from gptcli.training import start as starting
+from gptcli.training.completion import epoch_steps
 from gptcli.training.events import Event
-from gptcli.training.plan import epoch_steps, make_plan
+from gptcli.training.plan import make_plan
 from gptcli.training.start import find_start
 from tests.model.reference import assert_close
 from tests.training.small_runs import CPU, assert_same_end, lines, request, run, series, stop_signal

@@ -14,9 +14,10 @@ from gptcli.config import load_config_file
 from gptcli.errors import CorpusError, DeviceError, ModelFolderError, OutOfMemoryError, StorageError, UsageError
 from gptcli.memory import training_memory
 from gptcli.text.dataset import Dataset
-from gptcli.training import plan as planning
+from gptcli.training import completion
 from gptcli.training.place import run_device, run_folder
-from gptcli.training.plan import Request, make_plan
+from gptcli.training.plan import make_plan
+from gptcli.training.request import Request
 from tests.training.small_runs import CPU, plan, request, run, small_dataset
 
 
@@ -199,8 +200,8 @@ def test_memory_is_told_as_it_was_before_the_pace_was_measured(
         return 10
 
     monkeypatch.setattr(memory, "resident_memory", lambda: process)
-    monkeypatch.setattr(planning, "free_memory", lambda device: free)
-    monkeypatch.setattr(planning, "steps_within", measured)
+    monkeypatch.setattr(completion, "free_memory", lambda device: free)
+    monkeypatch.setattr(completion, "steps_within", measured)
     made = plan(dataset, tmp_path / "run", {"train.max_steps": None, "train.max_time": 60.0})
     assert process > 10**9
     assert 1.0 < made.memory / 1e9 < 1.5
@@ -286,7 +287,7 @@ def test_memory_is_refused_before_anything_is_written(
     """Room for two sequences: four are refused, with a number that is accepted; left open, two are taken."""
     model = plan(dataset, tmp_path / "run").config.model
     room = training_memory(model, 2, torch.float32, "cpu", 0).needed
-    monkeypatch.setattr(planning, "free_memory", lambda device: room)
+    monkeypatch.setattr(completion, "free_memory", lambda device: room)
     with pytest.raises(OutOfMemoryError, match=r"Training needs about .* GB, and .* GB are free") as caught:
         plan(dataset, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -294,7 +295,7 @@ def test_memory_is_refused_before_anything_is_written(
     assert size == 2
     assert plan(dataset, tmp_path / "run", {"train.micro_batch_size": size}).config.train.micro_batch_size == 2
     assert plan(dataset, tmp_path / "run", {"train.micro_batch_size": None}).config.train.micro_batch_size == 2
-    monkeypatch.setattr(planning, "free_memory", lambda device: 1000)
+    monkeypatch.setattr(completion, "free_memory", lambda device: 1000)
     for stated in (None, 1):
         with pytest.raises(OutOfMemoryError, match="needs about") as caught:
             plan(dataset, tmp_path / "run", {"train.micro_batch_size": stated})
