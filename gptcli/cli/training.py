@@ -25,7 +25,7 @@ from gptcli.config import (
 )
 from gptcli.errors import Interrupted, UsageError
 from gptcli.interop.hub import is_address
-from gptcli.text.dataset import Prepared, find_or_prepare, is_dataset, name_of
+from gptcli.text.dataset import Prepared, find_or_prepare, is_dataset, name_of, put_back
 from gptcli.text.tokenizer import is_path
 from gptcli.training.completion import check_request
 from gptcli.training.events import Finished
@@ -67,6 +67,7 @@ class TrainOptions:
 
 def run_training(options: TrainOptions, output: Output, command: str) -> None:
     """Prepare the data, plan, train, and print the result; `command` is what the user typed, to continue with."""
+    put_back(*options.data)
     request = _request(options)
     _check_data(options, request)
     path = run_folder(request, options.out or RUNS_ROOT / name_of(options.data))

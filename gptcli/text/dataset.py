@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,17 +85,19 @@ class Prepared:
 
 
 def is_dataset(path: str | Path) -> bool:
-    """Whether `path` is a dataset folder, as far as its manifest's presence tells.
-
-    One that a killed process was about to replace is put back first.
-    """
-    path = Path(path)
+    """Whether `path` is a dataset folder, as far as its manifest's presence tells; see `put_back`."""
     try:
-        if not path.exists():
-            storage.remove_leftovers(path.parent, of=path.name)
-        return (path / MANIFEST_FILE).is_file()
-    except (OSError, ValueError, StorageError):
+        return (Path(path) / MANIFEST_FILE).is_file()
+    except (OSError, ValueError):
         return False
+
+
+def put_back(*paths: str | Path) -> None:
+    """Put back each dataset that a killed process was about to replace; to be called before anything looks for it."""
+    for path in map(Path, paths):
+        with suppress(OSError, ValueError, StorageError):
+            if not path.exists():
+                storage.remove_leftovers(path.parent, of=path.name)
 
 
 def name_of(inputs: Sequence[str]) -> str:
@@ -157,6 +159,7 @@ def prepare(
     anew. Another dataset is replaced only with `force`, and what is no dataset never. Raises CorpusError,
     TokenizerError, DatasetError or StorageError.
     """
+    put_back(out, *inputs)
     _refuse_foreign(out)
     if force or not is_dataset(out):
         storage.refuse_working_folder(out)
@@ -184,11 +187,13 @@ def find_or_prepare(
 
     Where `scratch` is given, what is not there yet is made below it instead. Raises as `prepare` does.
     """
+    put_back(*inputs)
     if len(inputs) == 1 and is_dataset(inputs[0]):
         return Prepared(open_dataset(Path(inputs[0])), True, [])
     with _find_sources(inputs, tokenizer, data, on_progress) as sources:
         name = _safe_name(inputs[0])
         out = root / f"{name}-{sources.key[:8]}"
+        put_back(out)
         _refuse_foreign(out)
         if is_dataset(out):
             return Prepared(open_dataset(out), True, [])

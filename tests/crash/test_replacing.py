@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gptcli.text.dataset import is_dataset, open_dataset
+from gptcli.text.dataset import is_dataset, open_dataset, put_back
+from tests.conftest import CommandLine
 from tests.crash.disk import Operation
 from tests.crash.power import PoweredDisk
 from tests.crash.sessions import Sessions, changes, leftovers
@@ -33,6 +34,7 @@ def operations(sessions: Sessions) -> list[Operation]:
 
 def check_one_is_there(sessions: Sessions, folder: Path, tokens: tuple[int, int]) -> None:
     """The old dataset or the new one can be opened; the same command then makes the new one."""
+    put_back(folder / DATASET)
     assert is_dataset(folder / DATASET)
     assert open_dataset(folder / DATASET, verify=True).train.tokens in tokens
     sessions.go_on(folder, arguments=REPLACE)
@@ -61,6 +63,14 @@ def test_killed_before_each_operation(sessions: Sessions, operations: list[Opera
             raise
 
 
+def test_training_finds_the_old_one(sessions: Sessions, cli: CommandLine) -> None:
+    folder = made(sessions)
+    (folder / DATASET).rename(folder / "data" / f".book-{2**22 + 1}.replaced")
+    refusal = cli("train", DATASET, "--tokenizer", "bpe", "--dry-run", cwd=folder)
+    assert "the data is a dataset, which was read already" in refusal.stderr
+    assert open_dataset(folder / DATASET, verify=True)
+
+
 def test_the_power_fails(sessions: Sessions, tokens: tuple[int, int]) -> None:
     folder = sessions.new()
     made_first = sessions.record(folder, arguments=MAKE)
@@ -75,6 +85,7 @@ def test_the_power_fails(sessions: Sessions, tokens: tuple[int, int]) -> None:
             disk.carry_out(operation)
         folder = sessions.new()
         disk.fail(folder, chance)
+        put_back(folder / DATASET)
         assert is_dataset(folder / DATASET), f"state {seed}: after {done} of {len(replaced)} operations"
         assert open_dataset(folder / DATASET, verify=True).train.tokens in tokens
         sessions.done_with(folder)

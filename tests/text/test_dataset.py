@@ -245,6 +245,18 @@ def test_any_folder_can_be_a_dataset(tmp_path: Path, book: str, folder: str, nam
     assert make(tmp_path / folder, book).dataset.name == name
 
 
+def test_what_was_about_to_be_replaced_is_put_back(tmp_path: Path, book: str) -> None:
+    out = make(tmp_path / "out", book).dataset.path
+    aside = tmp_path / f".out-{2**22 + 1}.replaced"  # by a process that is no more
+    out.rename(aside)
+    assert not is_dataset(out), "who only asks changes nothing"
+    assert aside.exists()
+    assert find_or_prepare([str(out)], tmp_path / "data", TokenizerConfig(), DataConfig()).reused
+    out.rename(aside)
+    assert make(out, book).reused
+    assert not aside.exists()
+
+
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     short = write(tmp_path, "short.txt", "abcd")
     with pytest.raises(CorpusError, match="validation part has 1 token, and needs 2"):
