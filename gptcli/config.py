@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import tomlkit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from gptcli.errors import ConfigError
+from gptcli.errors import ConfigError, reason_of
 from gptcli.presets import PRESET_ALIASES, PRESETS, Values, default_family, family, nearest_name, preset
 from gptcli.problems import problems, shown
 
@@ -418,8 +418,7 @@ def _read_config_file(path: Path) -> str:
         inside = [f"Name the file in it: {found}" for found in sorted(path.glob("*.toml"))]
         raise ConfigError(f"'{path}' is a folder, not a config file.", inside[0] if inside else "") from None
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise ConfigError(f"The config file '{path}' cannot be read: {reason}.") from None
+        raise ConfigError(f"The config file '{path}' cannot be read: {reason_of(error)}.") from None
     except ValueError:
         raise ConfigError(f"The config file '{path}' cannot be read: it is not text in UTF-8.") from None
     raise ConfigError(f"The config file '{path}' is too large: it has more than {_MOST_FILE_BYTES:,} bytes.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from gptcli.checkpoints.checkpoint import Progress
@@ -58,7 +57,6 @@ class CheckpointSaved:
     """A checkpoint is complete on the disk."""
 
     step: int
-    path: Path
 
 
 @dataclass(frozen=True)

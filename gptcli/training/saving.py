@@ -35,7 +35,7 @@ class Saving:
     ) -> Iterator[CheckpointSaved | SaveFailed]:
         """Write a checkpoint, then let go of the oldest ones. Raises StorageError if training must end."""
         try:
-            path = save_checkpoint(self.run.path, make())
+            save_checkpoint(self.run.path, make())
         except StorageError as error:
             self.failed_saves += 1
             if self.failed_saves >= MOST_FAILED_SAVES or is_last():
@@ -43,7 +43,7 @@ class Saving:
             yield SaveFailed(step, f"{error.message} Training goes on.")
             return
         self.failed_saves = 0
-        yield CheckpointSaved(step, path)
+        yield CheckpointSaved(step)
         keep = self.run.config.train.keep_checkpoints
         yield from attempt(step, lambda: prune_checkpoints(self.run.path, keep))
 

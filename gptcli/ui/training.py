@@ -118,7 +118,7 @@ class TrainingDisplay:
         if self._first_step is None or self._now <= self._first_step:
             return "-:--"
         pace = (time.monotonic() - self._started) / (self._now - self._first_step)
-        return duration(pace * (self._max_steps - self._now))
+        return clock_time(pace * (self._max_steps - self._now))
 
     def _render(self) -> RenderableType:
         now = self._now
@@ -142,13 +142,13 @@ class TrainingDisplay:
 def summary(end: Finished) -> str:
     """The last line of a training."""
     why = {"max_steps": "", "max_time": " (the time is up)", "patience": " (no better loss for a while)"}
-    text = f"Done: {end.step:,} steps in {duration(end.seconds)}{why.get(end.stopped, '')}."
+    text = f"Done: {end.step:,} steps in {clock_time(end.seconds)}{why.get(end.stopped, '')}."
     if end.best_val_loss is not None:
         text += f" Best validation loss {loss_in_words(end.best_val_loss)} at step {end.best_step:,}."
     return text
 
 
-def duration(seconds: float) -> str:
+def clock_time(seconds: float) -> str:
     """65 → "1:05", 3725 → "1:02:05"."""
     minutes, rest = divmod(round(max(0.0, seconds)), 60)
     hours, minutes = divmod(minutes, 60)

@@ -13,7 +13,7 @@ from gptcli.config import RunConfig, build_config
 from gptcli.training.events import EvalMetrics, Finished, Note, SampleDrawn, SaveFailed, StepMetrics
 from gptcli.ui import training
 from gptcli.ui.console import Output
-from gptcli.ui.training import TrainingDisplay, duration, summary
+from gptcli.ui.training import TrainingDisplay, clock_time, summary
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_summary() -> None:
     ("seconds", "text"), [(0, "0:00"), (65, "1:05"), (3725, "1:02:05"), (59.6, "1:00"), (-1, "0:00")]
 )
 def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert clock_time(seconds) == text
 
 
 def test_a_save_that_fails_is_told_in_its_own_words(config: RunConfig, capsys: pytest.CaptureFixture[str]) -> None:
