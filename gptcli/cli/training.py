@@ -72,6 +72,7 @@ def run_training(options: TrainOptions, output: Output, command: str) -> None:
     _check_data(options, request)
     path = run_folder(request, options.out or RUNS_ROOT / name_of(options.data))
     device, moved = run_device(request, path)
+    check_request(request, path, device)  # before anything is downloaded
     start = find_start(request, path, quiet=output.quiet)
     check_request(request, path, device, start)
     if moved:

@@ -54,14 +54,18 @@ class Completed:
     """What was chosen, and why: sentences for the user."""
 
 
-def check_request(request: Request, path: Path, device: torch.device, start: Start | None) -> None:
+def check_request(request: Request, path: Path, device: torch.device, start: Start | None = None) -> None:
     """Refuse what can be refused before any text is read: unknown keys, impossible values.
 
-    `path` is what `run_folder` gives, `start` what `find_start` does.
+    `path` is what `run_folder` gives, `start` what `find_start` does. Of weights to start from that were not found yet
+    the shape is not known: then what is asked of the model is left for later.
     """
     stored = read_run(path).config if is_run(path) else None
     preset_name = _preset_name(request, stored, device, start)
-    build_config(preset_name, *_layers(request, preset_name, stored, start), vocab_size=1)
+    layers = _layers(request, preset_name, stored, start)
+    if start is None and remembered_name(request, stored):
+        layers = [{section: layer[section] for section in layer if section != "model"} for layer in layers]
+    build_config(preset_name, *layers, vocab_size=1)
 
 
 def complete_config(

@@ -212,6 +212,22 @@ def test_contradictions_are_refused_by_key(trained: Path, arguments: list[str], 
     assert key in refused("--init-from", trained, *arguments)
 
 
+@pytest.mark.parametrize("option", ["--lr=0", "--set=optim.rate=1", "--family=modern", "--max-time=soon"])
+def test_nothing_is_downloaded_for_what_cannot_be(monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+    """Nor is a shape refused before it is known: 3 heads do not divide the default preset's width."""
+    asked: list[str] = []
+
+    def local_model(thing: str, *, quiet: bool) -> Path:
+        asked.append(thing)
+        return Path("nowhere")
+
+    monkeypatch.setattr(starting, "local_model", local_model)
+    assert train("--init-from", "hf://owner/name", option).exit_code == 2
+    assert asked == []
+    refused("--init-from", "hf://owner/name", "--n-head", "3", code=1)
+    assert asked == ["hf://owner/name"]
+
+
 def test_other_weights_than_the_config_names(trained: Path) -> None:
     result = train("--init-from", trained, "--set=train.init_sha256=" + "0" * 64)
     assert result.exit_code == 1
