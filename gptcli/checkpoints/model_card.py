@@ -8,7 +8,7 @@ from gptcli.checkpoints.checkpoint import Progress
 from gptcli.config import ModelConfig, RunConfig
 from gptcli.interop.hub import is_address, split_address
 from gptcli.interop.huggingface import OWN, architecture_of, no_counterpart
-from gptcli.model.loss import perplexity
+from gptcli.model.loss import loss_in_words
 from gptcli.text.dataset import Dataset
 from gptcli.text.tokenizer import Tokenizer
 
@@ -84,11 +84,6 @@ Generate text with `gptcli sample` and the path of this folder.
 {how_to_open(model)}{alphabet_warning(dataset.tokenizer)}
 The complete recipe is in `gptcli.toml`: `gptcli train -c gptcli.toml DATA` repeats the run.
 """
-
-
-def loss_in_words(loss: float) -> str:
-    """A loss in nats per token, with its perplexity."""
-    return f"{loss:.4f} nats per token (perplexity {perplexity(loss):.2f})"
 
 
 def markdown_rows(rows: Mapping[str, str]) -> str:

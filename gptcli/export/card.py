@@ -7,11 +7,11 @@ from gptcli.checkpoints.model_card import (
     front_matter,
     how_to_open,
     in_words,
-    loss_in_words,
     markdown_rows,
     title,
 )
 from gptcli.checkpoints.model_folder import ModelFolder
+from gptcli.model.loss import loss_in_words
 
 
 def export_card(name: str, folder: ModelFolder) -> str:

@@ -29,6 +29,11 @@ def perplexity(loss: float) -> float:
     return math.exp(loss) if loss < LARGEST_EXPONENT else math.inf
 
 
+def loss_in_words(loss: float) -> str:
+    """A loss in nats per token, with its perplexity."""
+    return f"{loss:.4f} nats per token (perplexity {perplexity(loss):.2f})"
+
+
 def bits_per_unit(loss: float, tokens: int, units: int) -> float:
     """A loss in nats per token as bits per byte or character of the text, which compares different tokenizers."""
     return loss / math.log(2) * tokens / units

@@ -11,8 +11,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from gptcli.checkpoints.model_card import loss_in_words
 from gptcli.config import RunConfig, to_toml
+from gptcli.model.loss import loss_in_words
 from gptcli.text.dataset import Dataset
 from gptcli.training.events import EvalMetrics, Event, Finished, Heartbeat, Note, SampleDrawn, SaveFailed, StepMetrics
 from gptcli.training.plan import Plan
