@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gptcli.config import DataConfig
+from gptcli.text.choice import choose_kind
 from gptcli.text.corpus import find_texts, read_text
 from gptcli.text.dataset import Split, open_dataset
 from gptcli.text.survey import survey
 from gptcli.text.tokenizer import Tokenizer, load_tokenizer
-from gptcli.text.writing import choose_kind
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def describe_text(path: Path) -> TextReport:
         look = survey(files, _ignore)
         breaks = sum(piece.count("\n") for text in look.texts for piece in read_text(text.file, _ignore))
         unfinished = sum(_ends_without_newline(text.file.path) for text in look.texts)
-    kind, reason = choose_kind("auto", look)
+    kind, reason = choose_kind(look)
     return TextReport(
         path=str(path),
         files=len(look.texts),

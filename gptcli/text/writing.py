@@ -14,6 +14,7 @@ from gptcli.config import TokenizerConfig
 from gptcli.errors import CorpusError
 from gptcli.text.bpe import train_bpe
 from gptcli.text.char import char_tokenizer
+from gptcli.text.choice import choose_kind
 from gptcli.text.corpus import OnBytes, read_text
 from gptcli.text.manifest import FORMAT, MANIFEST_FILE, Manifest, ShardEntry, SourceEntry, SplitEntry, TokenizerEntry
 from gptcli.text.survey import Survey, Text
@@ -21,10 +22,6 @@ from gptcli.text.tokenizer import Tokenizer, is_path, load_tokenizer
 from gptcli.text.tokenizer_json import TOKENIZER_FILE
 from gptcli.text.tokens import ShardWriter, dtype_for
 
-CHAR_BELOW_BYTES = 5_000_000
-"""`auto` takes characters below this much text, BPE from there on."""
-MAX_ALPHABET = 5_000
-"""`auto` takes BPE for an alphabet larger than this: most of its characters would be too rare to learn."""
 _MIN_TOKENS = 2
 
 Report = Callable[[str], OnBytes]
@@ -60,7 +57,7 @@ def make_tokenizer(
     """
     if is_path(config.kind):
         return load_tokenizer(Path(config.kind)), []
-    kind, why = choose_kind(config.wanted, survey)
+    kind, why = choose_kind(survey) if config.wanted == "auto" else (config.wanted, "")
     if config.kind == "auto" and config.wanted == "bpe":
         why = "Tokenizer: BPE, since a vocabulary size was given."
     notes = [why] if why else []
@@ -188,23 +185,6 @@ def _split_entry(new: storage.NewDirectory, writer: ShardWriter, writing: _Split
         for shard in writer.shards
     )
     return SplitEntry(tokens=writer.tokens, characters=writing.characters, bytes=writing.bytes, shards=shards)
-
-
-def choose_kind(kind: str, survey: Survey) -> tuple[str, str]:
-    """`char` or `bpe`, and why where `auto` chose."""
-    if kind != "auto":
-        return kind, ""
-    size, alphabet = _size(survey.bytes), len(survey.alphabet)
-    if survey.bytes >= CHAR_BELOW_BYTES:
-        return "bpe", f"Tokenizer: BPE, since the text has {size} (characters below {CHAR_BELOW_BYTES / 1e6:.0f} MB)."
-    if alphabet > MAX_ALPHABET:
-        return "bpe", f"Tokenizer: BPE, since {alphabet:,} distinct characters are too many to learn one by one."
-    return "char", f"Tokenizer: {alphabet:,} characters, since the text is small ({size})."
-
-
-def _size(count: int) -> str:
-    """Bytes for people: 74 bytes, 1.1 MB."""
-    return f"{count / 1e6:,.1f} MB" if count >= 100_000 else f"{count:,} bytes"
 
 
 def _start_id(tokenizer: Tokenizer, survey: Survey, uses_end_of_text: bool, first_token: int) -> int:

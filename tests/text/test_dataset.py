@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gptcli.config import DataConfig, TokenizerConfig
 from gptcli.errors import CorpusError, DatasetError, StorageError, TokenizerError
-from gptcli.text import tokens, writing
+from gptcli.text import choice, tokens, writing
 from gptcli.text.char import char_tokenizer
 from gptcli.text.dataset import Dataset, Prepared, find_or_prepare, is_dataset, open_dataset, prepare
 from gptcli.text.tokenizer import load_tokenizer
@@ -137,12 +137,12 @@ def test_start_ids(tmp_path: Path, book: str) -> None:
 
 def test_auto_chooses_and_tells(tmp_path: Path, book: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "characters, since the text is small" in make(tmp_path / "a", book).notes[-1]
-    monkeypatch.setattr(writing, "CHAR_BELOW_BYTES", 1000)
+    monkeypatch.setattr(choice, "CHAR_BELOW_BYTES", 1000)
     large = make(tmp_path / "b", book)
     assert large.dataset.tokenizer.kind == "bpe"
     assert any("BPE, since the text has" in note for note in large.notes)
     monkeypatch.undo()
-    monkeypatch.setattr(writing, "MAX_ALPHABET", 20)
+    monkeypatch.setattr(choice, "MAX_ALPHABET", 20)
     varied = make(tmp_path / "c", book)
     assert varied.dataset.tokenizer.kind == "bpe"
     assert any("distinct characters are too many" in note for note in varied.notes)
