@@ -18,7 +18,7 @@ import torch
 from gptcli.config import ModelConfig
 from gptcli.machine import resident_memory
 from gptcli.model.cache import cache_bytes
-from gptcli.model.gpt import parameter_count, unfilled_gpt
+from gptcli.model.gpt import parameter_count, parameter_shapes
 from gptcli.model.loss import CHUNK_LOGITS
 
 FLOAT32 = 4
@@ -248,8 +248,8 @@ def _loss(config: ModelConfig, tokens: int, item: int, device_type: str) -> int:
 def _casts(config: ModelConfig, item: int) -> int:
     if item == FLOAT32:
         return 0
-    parameters = unfilled_gpt(config).named_parameters()
-    return item * sum(p.numel() for name, p in parameters if p.dim() == 2 and name != "wpe.weight")
+    shapes = parameter_shapes(config).items()
+    return item * sum(shape.numel() for name, shape in shapes if len(shape) == 2 and name != "wpe.weight")
 
 
 def _process(device_type: str, process: int | None, *, trains: bool) -> int:

@@ -18,7 +18,7 @@ from gptcli.errors import ModelFolderError
 from gptcli.interop.gpt2 import GPT2
 from gptcli.interop.layout import HEAD, Architecture, Part
 from gptcli.interop.llama import LLAMA, MISTRAL, MIXTRAL, QWEN3, QWEN3_MOE
-from gptcli.model.gpt import INITIAL_DEVIATION, unfilled_gpt
+from gptcli.model.gpt import INITIAL_DEVIATION, parameter_shapes
 
 OWN = Architecture(
     model_type="gptcli",
@@ -152,7 +152,7 @@ def tensors_from_hf(tensors: Mapping[str, Tensor], config: ModelConfig, where: s
 
     Raises ModelFolderError that lists every missing, unexpected and misshapen tensor.
     """
-    ours = unfilled_gpt(config).state_dict()
+    ours = {name: torch.empty(shape, device="meta") for name, shape in parameter_shapes(config).items()}
     expected = tensors_to_hf(ours, config)
     architecture = architecture_of(config)
     given: dict[str, Tensor] = {}

@@ -12,6 +12,7 @@ width, W width inside the MLP, V vocabulary, S = cached + new tokens.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -261,6 +262,11 @@ def unfilled_gpt(config: ModelConfig) -> GPT:
 
 
 @lru_cache(maxsize=64)
+def parameter_shapes(config: ModelConfig) -> Mapping[str, torch.Size]:
+    """The shape of each parameter of a model by its name, a shared embedding once; nothing is allocated."""
+    return {name: parameter.shape for name, parameter in unfilled_gpt(config).named_parameters()}
+
+
 def parameter_count(config: ModelConfig) -> int:
     """Parameters of a model, a shared embedding counted once; nothing is allocated."""
-    return sum(parameter.numel() for parameter in unfilled_gpt(config).parameters())
+    return sum(shape.numel() for shape in parameter_shapes(config).values())

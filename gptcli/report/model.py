@@ -14,7 +14,7 @@ import torch
 from gptcli.config import DtypeName, ModelConfig
 from gptcli.memory import SamplingMemory, TrainingMemory, sampling_memory, training_memory
 from gptcli.model.cache import cache_bytes, cached_tokens
-from gptcli.model.gpt import unfilled_gpt
+from gptcli.model.gpt import parameter_shapes
 from gptcli.model.precision import choose_device, choose_dtype
 
 FLOPS_FORMULA = "6 N + 12 L C T"
@@ -139,9 +139,9 @@ def parameters(config: ModelConfig) -> Parameters:
     """The table of parts. A head that shares the token embedding is not in it."""
     shapes: dict[str, tuple[int, ...]] = {}
     copies: dict[str, int] = {}
-    for full_name, parameter in unfilled_gpt(config).named_parameters():
+    for full_name, shape in parameter_shapes(config).items():
         name = re.sub(r"(^h|\.experts)\.\d+\.", r"\1.*.", full_name)
-        shapes[name] = tuple(parameter.shape)
+        shapes[name] = tuple(shape)
         copies[name] = copies.get(name, 0) + 1
     counts = {name: copies[name] * torch.Size(shape).numel() for name, shape in shapes.items()}
     total = sum(counts.values())
@@ -196,8 +196,8 @@ def flops(config: ModelConfig, length: int) -> Flops:
 def matrix_parameters(config: ModelConfig) -> int:
     """The parameters that take part in a token's arithmetic: no embedding that is only looked up, no idle expert."""
     counted = 0.0
-    for name, parameter in unfilled_gpt(config).named_parameters():
+    for name, shape in parameter_shapes(config).items():
         active = config.n_expert_active / config.n_expert if ".experts." in name else 1.0
         looked_up = name == "wpe.weight" or (name == "wte.weight" and not config.tied)
-        counted += 0 if looked_up else active * parameter.numel()
+        counted += 0 if looked_up else active * shape.numel()
     return round(counted)
