@@ -8,7 +8,7 @@ Three promises hold for everything that is written here:
 - A log (`AppendLog`) only grows, and is cut only on request, to a length that a manifest named.
 
 A manifest is a JSON file that names each file of a folder with its size and sha256. Problems of the disk become
-`StorageError`; a folder that does not match its manifest is told by `verify`.
+`StorageError`; `mismatch` tells how a folder differs from its manifest.
 """
 
 from __future__ import annotations
