@@ -11,7 +11,6 @@ Nothing here imports torch, so that `gptcli --help` stays quick.
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -19,13 +18,12 @@ from typing import Annotated, Any, Literal, TypeVar
 import tomlkit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from gptcli.errors import ConfigError, reason_of
-from gptcli.presets import PRESET_ALIASES, PRESETS, Values, default_family, family, nearest_name, preset
+from gptcli.errors import ConfigError
+from gptcli.presets import PRESET_ALIASES, PRESETS, default_family, family, nearest_name, preset
 from gptcli.problems import problems, shown
+from gptcli.values import MAX_SHOWN, Values, flatten, merge, read_toml
 
-_MOST_FILE_BYTES = 1 << 20
-_LONGEST_SHOWN = 100
-_MOST_TOLD = 20
+_MAX_TOLD = 20
 
 S = TypeVar("S", bound=BaseModel)
 Schedule = Literal["cosine", "linear", "wsd", "constant"]
@@ -64,17 +62,17 @@ def _off_or_two(value: float) -> float:
 
 DEFAULT_SEED = 1337
 """Of trainings and measurements."""
-MOST = 10**9
-"""Of whatever is counted: no training has so many steps, and larger numbers are typing errors."""
-MOST_SECONDS = 10 * 365 * 86_400
+MAX_COUNT = 10**9
+"""Upper bound of every count: no training has so many steps, and more is a typing error."""
+MAX_SECONDS = 10 * 365 * 86_400
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[Finite, Field(gt=0)]
 Fraction = Annotated[Finite, Field(ge=0, lt=1)]
-Count = Annotated[int, Field(ge=1, le=MOST)]
-Rhythm = Annotated[int, Field(ge=0, le=MOST)]
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+CountOrZero = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Width = Annotated[int, Field(ge=1, le=2**16)]
-Duration = Annotated[Finite, Field(gt=0, le=MOST_SECONDS), BeforeValidator(parse_duration)]
+Duration = Annotated[Finite, Field(gt=0, le=MAX_SECONDS), BeforeValidator(parse_duration)]
 
 
 class _Section(BaseModel):
@@ -110,7 +108,7 @@ class DataConfig(_Section):
     """File name patterns that are read from folders."""
 
 
-MOST_EXPERTS = 2048
+MAX_EXPERTS = 2048
 
 
 class ModelConfig(_Section):
@@ -200,10 +198,8 @@ class ModelConfig(_Section):
             raise ValueError(f"n_head ({self.n_head}) must be a multiple of n_kv_head ({self.n_kv_head})")
         if self.position == "rope" and self.head_width % 2:
             raise ValueError(f"position = 'rope' needs heads of an even width, and theirs is {self.head_width}")
-        if self.n_layer * self.n_expert > MOST_EXPERTS:
-            raise ValueError(
-                f"n_layer ({self.n_layer}) times n_expert ({self.n_expert}) must be {MOST_EXPERTS} at most"
-            )
+        if self.n_layer * self.n_expert > MAX_EXPERTS:
+            raise ValueError(f"n_layer ({self.n_layer}) times n_expert ({self.n_expert}) must be {MAX_EXPERTS} at most")
         if self.n_expert == 1:
             raise ValueError("n_expert must be 0 or at least 2")
         if self.n_expert and self.n_expert_active > self.n_expert:
@@ -222,7 +218,7 @@ class OptimConfig(_Section):
     lr: Positive
     """Peak learning rate."""
     schedule: Schedule = "cosine"
-    warmup_steps: Rhythm = 100
+    warmup_steps: CountOrZero = 100
     """Steps of linear warm-up from 0 to `lr`; at most a tenth of the run is used."""
     min_lr_fraction: Annotated[Finite, Field(ge=0, le=1)] = 0.0
     """The schedule ends at this share of `lr`."""
@@ -260,14 +256,14 @@ class TrainConfig(_Section):
     """Digest of those weights in float32; where it is stated, no others are taken."""
     max_steps: Count | None = None
     """Updates in all, the span of the schedule; None: from `epochs`, `max_time` or the preset."""
-    epochs: Annotated[Finite, Field(gt=0, le=MOST)] | None = None
+    epochs: Annotated[Finite, Field(gt=0, le=MAX_COUNT)] | None = None
     max_time: Duration | None = None
     """Seconds of training; also as text, such as `30m`."""
     patience: Count | None = None
     """Stop after so many evaluations without a better validation loss."""
     eval_every: Count = 250
     save_every: Count = 250
-    sample_every: Rhythm = 0
+    sample_every: CountOrZero = 0
     """Steps between samples of text; 0: none."""
     log_every: Count = 10
     eval_tokens: Count = 2**20
@@ -297,10 +293,10 @@ class RunConfig(_Section):
 class SamplingConfig(_Section):
     """How one call turns logits into tokens. Belongs to a call, not to a run."""
 
-    max_new_tokens: Rhythm = 200
+    max_new_tokens: CountOrZero = 200
     temperature: Annotated[Finite, Field(ge=0)] = 0.8
     """0 is greedy."""
-    top_k: Rhythm = 0
+    top_k: CountOrZero = 0
     """Keep the k most likely tokens; 0: all."""
     top_p: Annotated[Finite, Field(gt=0, le=1)] = 1.0
     min_p: Annotated[Finite, Field(ge=0, le=1)] = 0.0
@@ -335,16 +331,6 @@ def nearest_preset(model: ModelConfig) -> str:
         return abs(size(shape["n_layer"], shape["n_embd"]) - size(model.n_layer, model.n_embd))
 
     return min(PRESETS, key=distance)
-
-
-def merge(*layers: Mapping[str, Any]) -> Values:
-    """One nested dictionary from several; a later layer wins, section by section and key by key."""
-    merged: Values = {}
-    for layer in layers:
-        for key, value in layer.items():
-            both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-            merged[key] = merge(merged[key], value) if both else value
-    return merged
 
 
 def build_config(preset_name: str, *layers: Mapping[str, Any], vocab_size: int) -> RunConfig:
@@ -388,73 +374,13 @@ def parse_flags(section: type[S], values: Values) -> S:
 
 
 def load_config_file(path: Path) -> Values:
-    """Nested values of a TOML config file; raises ConfigError if it cannot be read."""
-    text = _read_config_file(path)
-    try:
-        values = tomllib.loads(text)
-        flatten(values)
-    except RecursionError:
-        raise ConfigError(f"The config file '{path}' is nested too deeply.") from None
-    except ValueError as error:  # TOMLDecodeError is one, and so is what Python says of a number with 5,000 digits
-        raise ConfigError(
-            f"The config file '{path}' is not valid TOML: {error}.", "Write text values in quotes."
-        ) from None
+    """Nested values of a config file; raises ConfigError if it cannot be read, or a section is no table."""
+    values = read_toml(path)
     for name in RunConfig.model_fields:
         if name != "preset" and not isinstance(values.get(name, {}), dict):  # a layer above would hide it
             told = f"{name} = {shown(values[name])}: must be a table of settings"
             raise ConfigError(f"The config file '{path}' cannot be used: {told}.", f"Write it as [{name}].")
     return values
-
-
-def _read_config_file(path: Path) -> str:
-    try:
-        with open(path, "rb") as file:
-            content = file.read(_MOST_FILE_BYTES + 1)
-        if len(content) <= _MOST_FILE_BYTES:
-            return content.decode()
-    except FileNotFoundError:
-        raise ConfigError(f"There is no config file '{path}'.") from None
-    except IsADirectoryError:
-        inside = [f"Name the file in it: {found}" for found in sorted(path.glob("*.toml"))]
-        raise ConfigError(f"'{path}' is a folder, not a config file.", inside[0] if inside else "") from None
-    except OSError as error:
-        raise ConfigError(f"The config file '{path}' cannot be read: {reason_of(error)}.") from None
-    except ValueError:
-        raise ConfigError(f"The config file '{path}' cannot be read: it is not text in UTF-8.") from None
-    raise ConfigError(f"The config file '{path}' is too large: it has more than {_MOST_FILE_BYTES:,} bytes.")
-
-
-def parse_setting(setting: str) -> Values:
-    """Nested values of one `--set section.key=value`; the value is TOML, or plain text where it is not."""
-    key, equals, text = setting.partition("=")
-    if not equals or key.count(".") != 1:
-        raise ConfigError(
-            f"'{setting[:_LONGEST_SHOWN]}' is not a setting.", "Write section.key=value, such as optim.lr=0.001."
-        )
-    try:
-        values = tomllib.loads(f"value = {text}")
-        flatten(values)
-    except (ValueError, RecursionError):
-        values = {}
-    return nest({key.strip(): values["value"] if values.keys() == {"value"} else text})
-
-
-def nest(dotted: Mapping[str, Any]) -> Values:
-    """{"train.seed": 1} → {"train": {"seed": 1}}; entries that are None are left out."""
-    nested: Values = {}
-    for key, value in dotted.items():
-        if value is not None:
-            *sections, name = key.split(".")
-            nested = merge(nested, _wrap(sections, {name: value}))
-    return nested
-
-
-def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"train": {"seed": 1}} → {"train.seed": 1}."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        flat.update(flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value})
-    return flat
 
 
 def to_toml(config: RunConfig) -> str:
@@ -474,15 +400,15 @@ def config_error(error: ValidationError, section: type[BaseModel]) -> ConfigErro
     told, hints = [], []
     for key, value, reason in problems(error, section):
         if reason == "unknown":
-            told.append(f"there is no key '{key[:_LONGEST_SHOWN]}'")
-            hints.append(nearest_name(key[:_LONGEST_SHOWN], known))
+            told.append(f"there is no key '{key[:MAX_SHOWN]}'")
+            hints.append(nearest_name(key[:MAX_SHOWN], known))
         elif reason == "missing":
             told.append(f"{key} is missing")
         else:
             told.append(f"{key} = {shown(value)}: {reason}" if shown(value) else f"{key}: {reason}")
     told = list(dict.fromkeys(told))
-    more = f"; and {len(told) - _MOST_TOLD:,} more" if len(told) > _MOST_TOLD else ""
-    message = f"The configuration cannot be used: {'; '.join(told[:_MOST_TOLD])}{more}."
+    more = f"; and {len(told) - _MAX_TOLD:,} more" if len(told) > _MAX_TOLD else ""
+    message = f"The configuration cannot be used: {'; '.join(told[:_MAX_TOLD])}{more}."
     return ConfigError(message, " ".join(dict.fromkeys(filter(None, hints))))
 
 
@@ -494,9 +420,3 @@ def field_names(section: type[BaseModel], prefix: str = "") -> Iterable[str]:
             yield from field_names(nested, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}"
-
-
-def _wrap(sections: list[str], values: Values) -> Values:
-    for section in reversed(sections):
-        values = {section: values}
-    return values

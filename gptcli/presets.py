@@ -5,12 +5,10 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import cast
 
 from gptcli.errors import ConfigError
-
-Values = dict[str, Any]
-"""Config values as nested plain dictionaries: {"optim": {"lr": 0.001}}."""
+from gptcli.values import Values
 
 
 def _gpt2(n_layer: int, n_head: int, n_embd: int, lr: float) -> Values:

@@ -15,20 +15,17 @@ from gptcli.config import (
     build_config,
     differences,
     field_names,
-    flatten,
     load_config_file,
-    merge,
     nearest_preset,
-    nest,
     parse_config,
     parse_duration,
     parse_flags,
-    parse_setting,
     to_toml,
 )
 from gptcli.errors import ConfigError
 from gptcli.presets import PRESETS, fine_tuning, preset
 from gptcli.problems import problems
+from gptcli.values import flatten, merge, nest, parse_setting
 
 
 def config(*layers: dict[str, Any], name: str = "nano") -> RunConfig:

@@ -40,10 +40,11 @@ def tokenize(
     no_color: NoColor = False,
 ) -> None:
     """Turn text into tokens once, for several trainings."""
-    from gptcli.config import DataConfig, TokenizerConfig, nest, parse_section
+    from gptcli.config import DataConfig, TokenizerConfig, parse_section
     from gptcli.text.dataset import prepare
     from gptcli.ui.console import Output
     from gptcli.ui.preparing import PreparingDisplay, show_prepared
+    from gptcli.values import nest
 
     output = Output(quiet, verbose, as_json, no_color)
     settings = parse_section(TokenizerConfig, nest({"kind": tokenizer, "vocab_size": vocab_size}))

@@ -13,16 +13,7 @@ import torch
 
 from gptcli.checkpoints.run_folder import is_run
 from gptcli.cli.options import DATA_ROOT, RUNS_ROOT
-from gptcli.config import (
-    DataConfig,
-    TokenizerConfig,
-    flatten,
-    load_config_file,
-    merge,
-    nest,
-    parse_section,
-    parse_setting,
-)
+from gptcli.config import DataConfig, TokenizerConfig, load_config_file, parse_section
 from gptcli.errors import Interrupted, UsageError
 from gptcli.interop.hub import is_address
 from gptcli.text.dataset import Prepared, find_or_prepare, is_dataset, name_of, put_back
@@ -38,6 +29,7 @@ from gptcli.training.start import Start, find_start
 from gptcli.ui.console import Output
 from gptcli.ui.preparing import PreparingDisplay, describe
 from gptcli.ui.training import TrainingDisplay, show_dry_run, summary
+from gptcli.values import flatten, merge, nest, parse_setting
 
 TEXT_FLAGS = {
     "tokenizer.kind": "--tokenizer",

@@ -16,11 +16,10 @@ import torch
 
 from gptcli.checkpoints.model_folder import ModelFolder, read_model_config
 from gptcli.checkpoints.run_folder import is_run, read_run
-from gptcli.config import DEFAULT_SEED, DtypeName, RunConfig, build_config, nearest_preset, nest
+from gptcli.config import DEFAULT_SEED, DtypeName, RunConfig, build_config, nearest_preset
 from gptcli.generation.load import load_for_sampling, place
 from gptcli.interop.hub import model_name
 from gptcli.model.gpt import GPT
-from gptcli.presets import Values
 from gptcli.report.inspection import preset_vocabulary, within_context
 from gptcli.text.bytelevel import ByteLevelTokenizer
 from gptcli.text.dataset import Dataset, Split
@@ -28,6 +27,7 @@ from gptcli.text.tokenizer_json import entry_of_bytes, new_document
 from gptcli.text.tokens import TokenStream, dtype_for
 from gptcli.training.completion import complete_config
 from gptcli.training.request import Request
+from gptcli.values import Values, nest
 
 TEXT_TOKENS = 2**20
 """Of random text: more than caches hold."""

@@ -14,30 +14,21 @@ import torch
 
 from gptcli.checkpoints.names import TOKENIZER
 from gptcli.checkpoints.run_folder import is_run, read_run
-from gptcli.config import (
-    CHANGEABLE_ON_RESUME,
-    MOST,
-    RunConfig,
-    TokenizerConfig,
-    build_config,
-    flatten,
-    merge,
-    nearest_preset,
-    nest,
-)
+from gptcli.config import CHANGEABLE_ON_RESUME, MAX_COUNT, RunConfig, TokenizerConfig, build_config, nearest_preset
 from gptcli.errors import CorpusError, OutOfMemoryError, UsageError
 from gptcli.interop.huggingface import no_counterpart
 from gptcli.machine import free_memory
 from gptcli.memory import largest_micro_batch, training_memory
 from gptcli.model.gpt import parameter_count
 from gptcli.model.precision import choose_dtype
-from gptcli.presets import Values, fine_tuning
+from gptcli.presets import fine_tuning
 from gptcli.text.dataset import Dataset
 from gptcli.text.tokenizer import is_path
 from gptcli.training.batches import training_batches
 from gptcli.training.pace import steps_within
 from gptcli.training.request import Request
 from gptcli.training.start import Start, checked_sha256, remembered_name, short_rhythm, starting_notes
+from gptcli.values import Values, flatten, merge, nest
 
 BUDGET = ("train.max_steps", "train.epochs", "train.max_time")
 """One that is stated takes the place of those that a preset or the recipe of fine-tuning has."""
@@ -209,14 +200,16 @@ def _max_steps(config: RunConfig, request: Request, dataset: Dataset, device: to
     """The number of updates over which the schedule runs, fixed before the first one."""
     train = config.train
     by_epochs = math.ceil(train.epochs * epoch_steps(config, dataset)) if train.epochs else None
-    if by_epochs and not train.max_steps and by_epochs > MOST:
-        raise UsageError(f"{train.epochs:g} epochs are {by_epochs:,} steps; {MOST:,} are the most.", "Lower --epochs.")
+    if by_epochs and not train.max_steps and by_epochs > MAX_COUNT:
+        raise UsageError(
+            f"{train.epochs:g} epochs are {by_epochs:,} steps; {MAX_COUNT:,} are the most.", "Lower --epochs."
+        )
     if by_epochs:
         return max(1, min(by_epochs, train.max_steps or by_epochs))
     if train.max_steps:
         return train.max_steps
     assert train.max_time, "a budget without steps or epochs has a time"
-    return min(MOST, steps_within(train.max_time, config, dataset, device))
+    return min(MAX_COUNT, steps_within(train.max_time, config, dataset, device))
 
 
 def _with_train(config: RunConfig, **values: object) -> RunConfig:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gptcli.config import flatten, merge
 from gptcli.errors import UsageError
-from gptcli.presets import Values, default_family, family, preset
+from gptcli.presets import default_family, family, preset
+from gptcli.values import Values, flatten, merge
 
 Resume = Literal["auto", "never", "must"]
 

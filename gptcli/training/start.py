@@ -16,16 +16,17 @@ from gptcli.checkpoints.model_folder import read_model_config, verify_run_files
 from gptcli.checkpoints.run_folder import is_run, read_run
 from gptcli.checkpoints.tensors import digest, read_tensors
 from gptcli.checkpoints.weights import read_weights
-from gptcli.config import ModelConfig, RunConfig, flatten
+from gptcli.config import ModelConfig, RunConfig
 from gptcli.errors import ModelFolderError, UsageError
 from gptcli.interop.hub import is_address, local_model
 from gptcli.interop.huggingface import tensors_from_hf, tensors_to_hf
 from gptcli.model.gpt import GPT
 from gptcli.model.resize import resized
-from gptcli.presets import FINE_TUNING_EVALUATIONS, Values, preset
+from gptcli.presets import FINE_TUNING_EVALUATIONS, preset
 from gptcli.text.dataset import Dataset
 from gptcli.text.tokenizer import is_path, load_tokenizer
 from gptcli.training.request import Request
+from gptcli.values import Values, flatten
 
 SIZES = ("n_layer", "n_head", "n_embd")
 """What a preset states of a model."""

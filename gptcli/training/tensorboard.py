@@ -9,11 +9,12 @@ from pathlib import Path
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from gptcli.config import RunConfig, flatten, to_toml
+from gptcli.config import RunConfig, to_toml
 from gptcli.errors import StorageError
 from gptcli.storage import disk_errors
 from gptcli.training.events import CheckpointSaved, Event, Finished, SampleDrawn
 from gptcli.training.metrics import scalars
+from gptcli.values import flatten
 
 
 class TensorBoardLog:

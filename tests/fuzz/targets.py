@@ -24,15 +24,7 @@ from gptcli.checkpoints.model_folder import open_model, read_model_config
 from gptcli.checkpoints.names import checkpoint_name
 from gptcli.checkpoints.run_folder import newest_run, read_run
 from gptcli.checkpoints.tensors import tensor_file
-from gptcli.config import (
-    ModelConfig,
-    SamplingConfig,
-    build_config,
-    load_config_file,
-    parse_flags,
-    parse_setting,
-    to_toml,
-)
+from gptcli.config import ModelConfig, SamplingConfig, build_config, load_config_file, parse_flags, to_toml
 from gptcli.generation.prompt import prompt_ids, read_prompt, require_unicode
 from gptcli.generation.stream import generate
 from gptcli.generation.window import require_memory
@@ -46,6 +38,7 @@ from gptcli.text.char import char_tokenizer
 from gptcli.text.dataset import open_dataset
 from gptcli.text.tokenizer import load_tokenizer
 from gptcli.training.trainer import Trainer
+from gptcli.values import parse_setting
 from tests.fuzz.mutation import NASTY, NUMBERS, mutated_bytes, mutated_json, mutated_text
 from tests.model.reference import random_model
 from tests.training.small_runs import CPU, plan, run, small_dataset

@@ -13,12 +13,13 @@ from typing import Any
 import torch
 
 from gptcli.checkpoints.checkpoint import newest_checkpoint
-from gptcli.config import DataConfig, TokenizerConfig, nest
+from gptcli.config import DataConfig, TokenizerConfig
 from gptcli.text.dataset import Dataset, prepare
 from gptcli.training.events import Event
 from gptcli.training.plan import Plan, make_plan
 from gptcli.training.request import Request
 from gptcli.training.session import train
+from gptcli.values import nest
 
 CPU = torch.device("cpu")
 

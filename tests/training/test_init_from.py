@@ -19,7 +19,6 @@ from gptcli.checkpoints.model_folder import open_model
 from gptcli.checkpoints.run_folder import read_run
 from gptcli.checkpoints.tensors import digest, read_metadata
 from gptcli.cli.app import app
-from gptcli.config import flatten
 from gptcli.interop.huggingface import tensors_to_hf
 from gptcli.model import resize
 from gptcli.presets import PRESETS, fine_tuning
@@ -31,6 +30,7 @@ from gptcli.training.completion import epoch_steps
 from gptcli.training.events import Event
 from gptcli.training.plan import make_plan
 from gptcli.training.start import find_start
+from gptcli.values import flatten
 from tests.model.reference import assert_close
 from tests.training.small_runs import CPU, assert_same_end, lines, request, run, series, stop_signal
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gptcli.config import build_config, nest
+from gptcli.config import build_config
 from gptcli.errors import ConfigError, NonFiniteError
 from gptcli.model.gpt import GPT
 from gptcli.text.dataset import Dataset
@@ -19,6 +19,7 @@ from gptcli.training.spikes import SpikeGuard
 from gptcli.training.trainer import Trainer, Update
 from gptcli.ui.console import Output
 from gptcli.ui.training import TrainingDisplay
+from gptcli.values import nest
 from tests.training.small_runs import assert_same_end, end_state, lines, run, series, without_times
 
 FLAGS = {"optim.skip_spikes": 6.0, "train.log_every": 5}
