@@ -23,7 +23,7 @@ from gptcli.model.loss import softcapped
 
 ENGINE = "fbgemm"
 """The part of torch that multiplies a row with packed 8-bit weights; it is there on x86."""
-LEAST_STEP = 6.1e-5
+MIN_STEP = 6.1e-5
 """fbgemm cuts no row into smaller steps."""
 LOSS_ROWS = 512
 """Rows whose logits are in memory at once when a loss is computed."""
@@ -82,7 +82,7 @@ def _steps(x: Tensor, top: int) -> tuple[Tensor, Tensor]:
     width = (high - low) / top
     width = torch.where(width.float() == 0, 0.1, width)
     zero = torch.where((low / width).abs() < top + (high / width).abs(), -low / width, top - high / width)
-    return width.clamp_(min=LEAST_STEP).float(), zero.round_().clamp_(0, top)
+    return width.clamp_(min=MIN_STEP).float(), zero.round_().clamp_(0, top)
 
 
 def _pack(whole: Tensor, scale: Tensor, bias: Tensor | None) -> object:

@@ -20,13 +20,13 @@ from torch.nn import functional as F
 CHUNK_LOGITS = {"cpu": 2**23, "cuda": 2**26, "mps": 2**25}
 """Most logits in memory at once, by device type; fewer than that in all, and the plain form is used."""
 
-LARGEST_EXPONENT = 709.0
+MAX_EXPONENT = 709.0
 """e to more than this is no float."""
 
 
 def perplexity(loss: float) -> float:
     """e to a loss in nats per token: like how many equally likely choices it is; infinite beyond a float."""
-    return math.exp(loss) if loss < LARGEST_EXPONENT else math.inf
+    return math.exp(loss) if loss < MAX_EXPONENT else math.inf
 
 
 def loss_in_words(loss: float) -> str:

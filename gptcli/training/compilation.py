@@ -13,7 +13,7 @@ from gptcli.errors import DeviceError
 from gptcli.model.gpt import GPT
 from gptcli.training.gradients import Hidden, accumulate_gradients
 
-FEWEST_STEPS = 300
+MIN_STEPS = 300
 """Compilation takes a minute or so on a GPU; a shorter run does not earn it back."""
 
 
@@ -52,7 +52,7 @@ def _reason_against(device: torch.device, max_steps: int) -> str:
         return "torch.compile is untested on Apple GPUs"
     if importlib.util.find_spec("triton") is None:
         return "triton, which torch.compile needs, is not installed"
-    if max_steps < FEWEST_STEPS:
+    if max_steps < MIN_STEPS:
         return "the run is too short to pay for it"
     return ""
 

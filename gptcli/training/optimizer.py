@@ -17,7 +17,7 @@ from gptcli.training.muon import muon_over
 from gptcli.training.spikes import SpikeGuard
 
 SMALLEST_SCALE = 1.0
-MOST_SKIPS_IN_A_ROW = 20
+MAX_SKIPS_IN_A_ROW = 20
 
 
 class Optimizer:
@@ -78,8 +78,8 @@ class Optimizer:
         """
         if not self.scaler.is_enabled():
             return "the loss or a gradient became NaN or infinite" if self.skips.item() else ""
-        if self.skips_in_row.item() >= MOST_SKIPS_IN_A_ROW:
-            return f"float16 overflowed in {MOST_SKIPS_IN_A_ROW} updates in a row"
+        if self.skips_in_row.item() >= MAX_SKIPS_IN_A_ROW:
+            return f"float16 overflowed in {MAX_SKIPS_IN_A_ROW} updates in a row"
         if self.scaler.get_scale() < SMALLEST_SCALE:
             return "float16 overflows even without loss scaling"
         return ""

@@ -16,7 +16,7 @@ from gptcli.checkpoints.run_folder import StoredRun, replace_weights
 from gptcli.errors import StorageError
 from gptcli.training.events import CheckpointSaved, SaveFailed
 
-MOST_FAILED_SAVES = 3
+MAX_FAILED_SAVES = 3
 """So many checkpoints in a row that could not be written end a training."""
 
 
@@ -38,7 +38,7 @@ class Saving:
             save_checkpoint(self.run.path, make())
         except StorageError as error:
             self.failed_saves += 1
-            if self.failed_saves >= MOST_FAILED_SAVES or is_last():
+            if self.failed_saves >= MAX_FAILED_SAVES or is_last():
                 raise
             yield SaveFailed(step, f"{error.message} Training goes on.")
             return

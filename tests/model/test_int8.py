@@ -43,7 +43,7 @@ def check_error(shape: str) -> None:
     product, weight, bias = layer()
     x = rows_of(shape)
     low, high = x.amin(1, keepdim=True).clamp(max=0), x.amax(1, keepdim=True).clamp(min=0)
-    step = ((high - low) / (127 if product.seven_bits else 255)).clamp(min=int8.LEAST_STEP)  # (5, 1)
+    step = ((high - low) / (127 if product.seven_bits else 255)).clamp(min=int8.MIN_STEP)  # (5, 1)
     scale = weight.abs().amax(1) / 127  # (OUTSIDE)
     of_inputs = step * (weight.abs() + scale[:, None] / 2).sum(1)  # a whole step, as 0 is moved onto one
     of_weights = x.abs().sum(1, keepdim=True) * scale / 2

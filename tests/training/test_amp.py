@@ -85,7 +85,7 @@ def test_many_overflows_in_a_row_end_the_run(dataset: Dataset, tmp_path: Path, m
     with pytest.raises(NonFiniteError, match="20 updates in a row") as caught:
         run(dataset, tmp_path / "run", FP16 | {"train.max_steps": 30, "train.log_every": 1})
     assert caught.value.exit_code == 3
-    assert optimizer.MOST_SKIPS_IN_A_ROW == 20
+    assert optimizer.MAX_SKIPS_IN_A_ROW == 20
     assert max(series(tmp_path / "run", "train/loss")) == 19
 
 
