@@ -16,6 +16,8 @@ MAX_DEPTH = 64
 """Levels of objects and lists within each other."""
 MAX_DIGITS = 100
 """Digits of a whole number: more would be no count, and does not fit into a float."""
+_CHUNK_BYTES = 1 << 20
+"""Read at once, since Python takes memory for all that is asked for."""
 _HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -28,12 +30,14 @@ def read_bounded(path: Path, most: int) -> bytes:
     if not path.is_file():
         raise ValueError("it is not a regular file")
     if size <= most:
+        content = bytearray()
         with open(path, "rb") as file:
-            content = file.read(most + 1)  # it may have grown
+            while len(content) <= most and (piece := file.read(_CHUNK_BYTES)):  # it may have grown
+                content += piece
         size = len(content)
     if size > most:
         raise ValueError(f"it is too large to be what its name says ({size:,} bytes, where {most:,} are allowed)")
-    return content
+    return bytes(content)
 
 
 def strict_json(content: bytes | str) -> Any:
