@@ -29,7 +29,7 @@ def compile_hidden(
     included; no gradient and no random state is left behind. Raises DeviceError if `mode` is "on" and compiling fails.
     """
     hidden: Hidden = partial(model.hidden, recompute=True) if recompute else model.hidden
-    reason = _reason_against(model.wte.weight.device, max_steps)
+    reason = _reason_against(model.wte.weight.device, max_steps, experts=model.config.n_expert > 0)
     if mode == "off" or (mode == "auto" and reason):
         return hidden, f"Not compiled: {reason}." if mode == "auto" else ""
     compiled: Hidden = torch.compile(hidden, dynamic=False)
@@ -45,13 +45,15 @@ def compile_hidden(
     return compiled, "Compiled with torch.compile." if mode == "auto" else ""
 
 
-def _reason_against(device: torch.device, max_steps: int) -> str:
+def _reason_against(device: torch.device, max_steps: int, *, experts: bool = False) -> str:
     if device.type == "cpu":
         return "on a CPU it saves less time than it takes"
     if device.type == "mps":
         return "torch.compile is untested on Apple GPUs"
     if importlib.util.find_spec("triton") is None:
         return "triton, which torch.compile needs, is not installed"
+    if experts:
+        return "an expert gets another number of tokens each time, for which it would be compiled anew"
     if max_steps < MIN_STEPS:
         return "the run is too short to pay for it"
     return ""

@@ -52,6 +52,11 @@ def test_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "triton" in compilation._reason_against(torch.device("cuda"), 10**6)
 
 
+def test_not_with_experts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compilation.importlib.util, "find_spec", lambda name: object())
+    assert "expert" in compilation._reason_against(torch.device("cuda"), 10**6, experts=True)
+
+
 def test_on_that_fails_is_an_error(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", failing)
     with pytest.raises(DeviceError, match=r"torch\.compile failed: no C\+\+ compiler\.$") as caught:
@@ -63,7 +68,7 @@ def check_fallback(dataset: Dataset, folder: Path, monkeypatch: pytest.MonkeyPat
     """Under `auto` the run goes on as it would have without: nothing of the failed try is left behind."""
     run(dataset, folder / "off", {"train.compile": "off"})
     monkeypatch.setattr(torch, "compile", failing)
-    monkeypatch.setattr(compilation, "_reason_against", lambda device, max_steps: "")
+    monkeypatch.setattr(compilation, "_reason_against", lambda device, max_steps, experts: "")
     expected = "Not compiled, because torch.compile failed: no C++ compiler."
     assert notes(dataset, folder / "auto", "auto") == [expected]
     assert_same_end(folder / "off", folder / "auto")
@@ -108,7 +113,7 @@ def test_compiled_states_are_used_and_leave_no_trace(
 
     run(dataset, tmp_path / "off", {"train.compile": "off"})
     monkeypatch.setattr(torch, "compile", working)
-    monkeypatch.setattr(compilation, "_reason_against", lambda device, max_steps: "")
+    monkeypatch.setattr(compilation, "_reason_against", lambda device, max_steps, experts: "")
     told = notes(dataset, tmp_path / mode, mode)
     assert told == (["Compiled with torch.compile."] if mode == "auto" else [])
     assert len(calls) > 20
