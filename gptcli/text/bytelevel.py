@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import Literal
 
@@ -93,7 +93,8 @@ class ByteLevelTokenizer:
             yield from self._words.encode(self._known(recut(pieces)))
         else:
             for text in self._known(["".join(pieces)]):
-                yield np.array(self._encode_batch([text])[0], dtype=np.uint32)
+                (ids,) = _encode_batch(self._library, self._name, [text], foreign=True)
+                yield np.array(ids, dtype=np.uint32)
 
     def _known(self, texts: Iterable[str]) -> Iterator[str]:
         """The same texts; raises TokenizerError for unknown characters."""
@@ -132,12 +133,8 @@ class ByteLevelTokenizer:
 
     @cached_property
     def _words(self) -> WordEncoder:
-        return WordEncoder(self._encode_batch)
-
-    def _encode_batch(self, texts: list[str]) -> list[list[int]]:
-        with library_errors(self._name, foreign=not self._cuttable):
-            encodings = listening(lambda: self._library.encode_batch_fast(texts, add_special_tokens=False))
-            return [encoding.ids for encoding in encodings]
+        # Without a way back to this object: in a circle, its tables of some 50 MB would wait for the garbage collector.
+        return WordEncoder(partial(_encode_batch, self._library, self._name, foreign=False))
 
     def _encode_known(self, text: str) -> list[int]:
         with library_errors(self._name, foreign=not self._cuttable):
@@ -161,6 +158,12 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _encode_batch(library: tokenizers.Tokenizer, name: str, texts: list[str], *, foreign: bool) -> list[list[int]]:
+    with library_errors(name, foreign=foreign):
+        encodings = listening(lambda: library.encode_batch_fast(texts, add_special_tokens=False))
+        return [encoding.ids for encoding in encodings]
 
 
 def _unknown_error(strangers: list[str]) -> TokenizerError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from itertools import chain
 
@@ -196,3 +198,16 @@ def test_pieces(bpe: ByteLevelTokenizer) -> None:
     pieces = bpe.pieces("the café")
     assert b"".join(data for _, data in pieces).decode() == "the café"
     assert [token for token, _ in pieces] == bpe.encode("the café")
+
+
+def test_a_tokenizer_that_is_let_go_leaves_at_once() -> None:
+    """Its tables take tens of megabytes, which should not wait for the collector of circles."""
+    tokenizer = train_bpe([LESSON], 300)
+    list(tokenizer.encode_pieces([LESSON]))
+    gone = weakref.ref(tokenizer)
+    gc.disable()
+    try:
+        del tokenizer
+        assert gone() is None
+    finally:
+        gc.enable()
