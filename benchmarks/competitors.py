@@ -54,6 +54,7 @@ def _serve(connection: Connection, make: Callable[..., Callable[[], Rates]], arg
     connection.send(True)
     try:
         while connection.recv():
+            measure()  # after seconds without work even the code has left the caches
             connection.send(measure())
     except EOFError:  # no more is wanted
         return
@@ -62,19 +63,18 @@ def _serve(connection: Connection, make: Callable[..., Callable[[], Rates]], arg
 def medians(
     competitors: Mapping[str, tuple[Any, ...]],
     rounds: int = 5,
-    warm_up: int = 1,
     environments: Mapping[str, Mapping[str, str]] | None = None,
 ) -> dict[str, float]:
-    """Median rates of competitors (`make` and its arguments), called in turn after `warm_up` uncounted calls."""
+    """Median rates of competitors (`make` and its arguments), called in turn."""
     values: dict[str, list[float]] = {}
     with ExitStack() as stack:
         calls = {
             name: stack.enter_context(competitor(*what, environment=(environments or {}).get(name)))
             for name, what in competitors.items()
         }
-        for turn in range(warm_up + rounds):
+        for _ in range(rounds):
             for name, call in calls.items():
                 time.sleep(PAUSE)
                 for what, rate in call().items():
-                    values.setdefault(name + what, []).extend([rate] if turn >= warm_up else [])
+                    values.setdefault(name + what, []).append(rate)
     return {name: statistics.median(rates) for name, rates in values.items()}
