@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from gptcli.signals import STOP_SIGNALS
 
 # Before anything imports torch. The tests run in as many processes as there are cores, so that more than one thread in
 # each would only make them wait for each other; and sums come out the same on every machine only if the number of
@@ -82,6 +85,17 @@ class CommandLine:
         kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
         # The package is found from any folder, installed or not.
         return kept | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"} | dict(extra or {})
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _signals_as_in_a_terminal() -> Iterator[None]:
+    """Programs that tests start hear what stops them, also where `nohup` or a shell's `&` had that ignored."""
+    ignored = [signum for signum in STOP_SIGNALS if signal.getsignal(signum) is signal.SIG_IGN]
+    for signum in ignored:
+        signal.signal(signum, signal.SIG_DFL)
+    yield
+    for signum in ignored:
+        signal.signal(signum, signal.SIG_IGN)
 
 
 @pytest.fixture(autouse=True)
