@@ -23,8 +23,8 @@ def inspect(
         list[str] | None,
         typer.Argument(
             metavar="[THING...]",
-            help="A run, model folder, hf://owner/name, dataset, tokenizer, text or folder of runs [newest run]; "
-            "two runs; a tokenizer and a text.",
+            help="A run, model folder, hf://owner/name, dataset, tokenizer, text or folder of runs "
+            "(default: the newest run); two runs; a tokenizer and a text.",
         ),
     ] = None,
     preset: options.UntrainedPreset = None,

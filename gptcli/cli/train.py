@@ -66,7 +66,7 @@ def train(
             None,
             "--init-from",
             "THING",
-            "Start from weights: a run, a Hugging Face folder, or hf://owner/name[@revision].",
+            "Start from weights: a run, a Hugging Face folder, or hf://owner/name, with @revision where it matters.",
         ),
     ] = None,
     resume: Annotated[

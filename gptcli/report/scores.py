@@ -140,6 +140,7 @@ def score_texts(
     with find_texts(texts, include) as files:
         look = survey(files, lambda _count: None)
         scores, before = [], 0
+        notes = list(look.notes)
         for text in look.texts:
 
             def on_share(share: float, before: int = before, size: int = text.bytes) -> None:
@@ -147,7 +148,10 @@ def score_texts(
 
             scores.append(score_text(folder, text.file, chosen, skip_unknown=skip_unknown, on_share=on_share))
             before += text.bytes
-    return Scores(folder.path, context, chosen, scores, look.notes)
+            if left_out := text.characters - scores[-1].characters:
+                told = f"{left_out:,} of {text.characters:,} characters left out, which the tokenizer does not know"
+                notes.append(f"{text.file.subject}: {told}.")
+    return Scores(folder.path, context, chosen, scores, tuple(notes))
 
 
 def score_text(

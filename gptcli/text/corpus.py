@@ -19,6 +19,7 @@ from pathlib import Path
 from gptcli.errors import CorpusError, reason_of
 from gptcli.storage import disk_errors, sha256_of_file
 from gptcli.text.not_text import BINARY, not_text
+from gptcli.text.tokenizer_json import TOKENIZER_FILE
 
 STANDARD_INPUT = "-"
 _CHUNK_BYTES = 1 << 17
@@ -55,7 +56,8 @@ def find_texts(inputs: Sequence[str], include: Sequence[str]) -> Iterator[list[T
     """The texts that `inputs` name, in their order; a folder gives its matching files, sorted, at any depth.
 
     `-` is standard input, copied to a temporary file that lasts as long as the context. Hidden files and folders inside
-    a folder are passed over. Raises CorpusError for what is missing, is no regular file, or matches nothing.
+    a folder are passed over, and so are models and datasets, which have a `tokenizer.json`. Raises CorpusError for what
+    is missing, is no regular file, or matches nothing.
     """
     if not inputs:
         raise CorpusError("There is no text to read.", "Name a text file, a folder, or - for standard input.")
@@ -136,6 +138,9 @@ def _texts_in_folder(folder: Path, include: Sequence[str]) -> list[TextFile]:
 
     found: list[Path] = []
     for parent, folders, names in os.walk(folder, onerror=stop):
+        if TOKENIZER_FILE in names and Path(parent) != folder:
+            folders.clear()  # a model or dataset, such as a run: its model card is no text to learn from
+            continue
         folders[:] = [name for name in folders if not name.startswith(".")]
         matching = (name for name in names if any(fnmatch.fnmatch(name, pattern) for pattern in include))
         found += [Path(parent, name) for name in matching if not name.startswith(".")]

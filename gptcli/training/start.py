@@ -72,9 +72,14 @@ def find_start(request: Request, path: Path, *, quiet: bool = False) -> Start | 
         return None
     else:
         folder = local_model(str(thing), quiet=quiet)
-        if not folder.exists():
+        if not folder.is_dir():
             hint = "Give a run, a folder in Hugging Face's format, or hf://owner/name with --init-from."
-            raise ModelFolderError(f"There is no '{thing}' to start from.", hint)
+            problem = (
+                f"'{thing}' is a file, not a model folder"
+                if folder.exists()
+                else f"There is no '{thing}' to start from"
+            )
+            raise ModelFolderError(f"{problem}.", hint)
         verify_run_files(folder)
         start = Start(stored_name(str(thing)), folder, read_model_config(folder), is_new=True)
     _refuse_contradictions(request, start)

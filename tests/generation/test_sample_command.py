@@ -147,6 +147,7 @@ def test_wrong_usage(sample: Sample, arguments: list[str], told: str) -> None:
         (["--device", "abacus"], "abacus"),
         (["--checkpoint", "12"], "no checkpoint '12'"),
         (["-f", "missing.txt"], "missing.txt"),
+        (["-f", "."], "'.' is a folder, not a prompt"),
         (["--num-samples", "1000000000"], r"GB are free.\s+Hint: Use --num-samples \d+"),
     ],
 )

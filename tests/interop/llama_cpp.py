@@ -31,6 +31,8 @@ class LlamaCpp:
         settings.cache_type_k = settings.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
         settings.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
         self._server = xllamacpp.Server(settings)
+        # A server that is let go before its loop has begun waits forever; one token shows that it has.
+        self.complete([0], tokens=1)
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """Ids of a text; `special` lets `<|endoftext|>` be the special token."""

@@ -124,7 +124,9 @@ def test_what_cannot_be_scored(folder: ModelFolder, tmp_path: Path) -> None:
     path.write_text("dog!", encoding="utf-8")
     with pytest.raises(TokenizerError, match="!"):
         score_texts(folder, [str(path)], (), None, skip_unknown=False)
-    assert score_texts(folder, [str(path)], (), None, skip_unknown=True).total.tokens == 3
+    scores = score_texts(folder, [str(path)], (), None, skip_unknown=True)
+    assert scores.total.tokens == 3
+    assert "characters left out, which the tokenizer does not know" in scores.notes[0]
     with pytest.raises(UsageError, match="context is 16"):
         score_texts(folder, [str(path)], (), 17, skip_unknown=True)
     path.write_text("d", encoding="utf-8")

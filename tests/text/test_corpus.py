@@ -104,6 +104,16 @@ def test_bom_and_crlf_are_told(tmp_path: Path) -> None:
     assert look_at(tmp_path).notes[1] == f"2 files have CRLF line ends; they are kept (the first: '{path}')."
 
 
+def test_runs_and_datasets_in_a_folder_are_no_text(tmp_path: Path) -> None:
+    for name in ("a.txt", "runs/a/README.md", "runs/a/tokenizer.json", "runs/a/checkpoints/x.txt", "runs/notes.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("text")
+    with find_texts([str(tmp_path)], ("*.txt", "*.md")) as files:
+        assert [file.name for file in files] == ["a.txt", "runs/notes.txt"]
+    with find_texts([str(tmp_path / "runs/a")], ("*.md",)) as files:  # named by itself
+        assert [file.name for file in files] == ["README.md"]
+
+
 def test_empty_and_binary_files_in_folders_are_passed_over_and_told(tmp_path: Path) -> None:
     file_of(tmp_path, "a.txt", "text")
     file_of(tmp_path, "empty.txt", "")
