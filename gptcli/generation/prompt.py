@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gptcli.checkpoints.model_folder import ModelFolder
-from gptcli.errors import UsageError
+from gptcli.errors import CorpusError, UsageError
 from gptcli.text.bytelevel import Unknown
 from gptcli.text.corpus import find_texts, read_text
 
@@ -13,10 +13,10 @@ from gptcli.text.corpus import find_texts, read_text
 def read_prompt(path: str) -> str:
     """The text of a prompt file, or of standard input for `-`, exactly as it is but for a byte-order mark.
 
-    Raises CorpusError, with file and byte offset, for what is not UTF-8, and UsageError for a folder.
+    Raises CorpusError, with file and byte offset, for what is not UTF-8, and for a folder.
     """
     if Path(path).is_dir():
-        raise UsageError(f"'{path}' is a folder, not a prompt.", "Name a text file, or - for standard input.")
+        raise CorpusError(f"'{path}' is a folder, not a prompt.", "Name a text file, or - for standard input.")
     with find_texts([path], ()) as files:
         return "".join(read_text(files[0], lambda read: None))
 
