@@ -11,7 +11,7 @@ Letters: B sequences, T tokens, C width, H heads. A "row" is B·T·C numbers, on
 from __future__ import annotations
 
 import importlib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 
@@ -46,8 +46,25 @@ CUDA_RESERVE = 0.9
 """Share of a GPU's free memory that a plan may use: the caching allocator needs some room to cut its blocks."""
 
 
+class _Peak:
+    """The most memory that something takes; the fields are its parts, in bytes."""
+
+    process: int
+
+    @property
+    def total(self) -> int:
+        """The peak."""
+        total: int = sum(vars(self).values())
+        return total
+
+    @property
+    def needed(self) -> int:
+        """What must still be free: the peak without what the process has already."""
+        return self.total - self.process
+
+
 @dataclass(frozen=True)
-class TrainingMemory:
+class TrainingMemory(_Peak):
     """Bytes that training takes at its peak, by what they are for."""
 
     parameters: int
@@ -65,24 +82,15 @@ class TrainingMemory:
     """CPU: the interpreter and its libraries, as resident now, before the model is built. Else 0."""
     kernels: int
 
-    @property
-    def total(self) -> int:
-        """The peak."""
-        return sum(asdict(self).values())
-
-    @property
-    def needed(self) -> int:
-        """What must still be free: the peak without what the process has already."""
-        return self.total - self.process
-
 
 @dataclass(frozen=True)
-class SamplingMemory:
+class SamplingMemory(_Peak):
     """Bytes that sampling takes at its peak, by what they are for."""
 
     parameters: int
     loading: int
-    """CPU: the weights file, whose pages are resident beside the model, and its turned matrices."""
+    """CPU: the weights file, whose pages are resident beside the model, and its turned matrices. Counted to the end,
+    since the heap keeps it."""
     cache: int
     """Keys and values of every layer, allocated for the whole context."""
     activations: int
@@ -90,16 +98,6 @@ class SamplingMemory:
     logits: int
     process: int
     kernels: int
-
-    @property
-    def total(self) -> int:
-        """The peak; what loading took is counted to the end, since the heap keeps it."""
-        return sum(asdict(self).values())
-
-    @property
-    def needed(self) -> int:
-        """What must still be free: the peak without what the process has already."""
-        return self.total - self.process
 
 
 def training_memory(

@@ -66,7 +66,8 @@ def run_training(options: TrainOptions, output: Output, command: str) -> None:
     device, moved = run_device(request, path)
     check_request(request, path, device)  # before anything is downloaded
     start = find_start(request, path, quiet=output.quiet)
-    check_request(request, path, device, start)
+    if start:
+        check_request(request, path, device, start)
     if moved:
         output.note(moved)
     with tempfile.TemporaryDirectory() as scratch:

@@ -163,13 +163,11 @@ def _preset(name: str) -> PresetSummary:
 
 
 def _require(path: Path) -> None:
-    if is_pickle(path):
+    if is_pickle(path) or (path.is_dir() and not is_run(path)):
         refuse_pickles(path)
     if path.suffix == ".safetensors" and path.is_file():
         raise ModelFolderError(f"'{path}' is the weights of a model alone.", "Give the folder that it belongs to.")
     if path.exists():
-        if path.is_dir() and not is_run(path):
-            refuse_pickles(path)
         return
     if str(path) in (*PRESETS, *PRESET_ALIASES):
         raise GptcliError(f"There is no file or folder '{path}'.", f"For the preset: gptcli inspect --preset {path}")

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from gguf import GGUFWriter
 
 from gptcli.checkpoints.model_folder import ModelFolder
@@ -44,15 +43,12 @@ def folder(name: str, path: Path, **changes: Any) -> ModelFolder:
 
 def difference(made: ModelFolder, path: Path, type: GgufType) -> float:
     """The largest difference of a log-probability, of models with experts at the best nine positions of ten."""
-    export_gguf(made, path / "model.gguf", type)
-    llama = LlamaCpp(path / "model.gguf")
-    ids = made.tokenizer.encode(TEXT)[: made.model.config.block_size - 1]
+    case, config = contract.Case(made, [TEXT]), made.model.config
+    llama = contract.export(case, path, type)
+    ids = contract.sequence(case)
     assert llama.encode(TEXT)[: len(ids)] == ids
-    rows = llama.log_probabilities(ids, made.model.config.vocab_size)
-    worst = (rows - made.model(torch.tensor([ids]))[0].log_softmax(-1)).abs().amax(1)  # (T)
-    config = made.model.config
     share = 0.9 if config.n_expert > config.n_expert_active and type != "f32" else 1.0
-    return worst.quantile(share).item()
+    return contract.difference(case, llama, share)
 
 
 @pytest.mark.parametrize("type", TOLERANCE)
