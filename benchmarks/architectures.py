@@ -27,7 +27,8 @@ from gptcli.config import DataConfig, ModelConfig, RunConfig, TokenizerConfig, b
 from gptcli.model.gpt import GPT, parameter_count
 from gptcli.presets import family
 from gptcli.report.model import flops
-from gptcli.text.dataset import open_dataset, prepare
+from gptcli.text.dataset import open_dataset
+from gptcli.text.preparing import prepare
 from gptcli.training.batches import Batches
 from gptcli.training.evaluation import evaluate
 from gptcli.training.gradients import accumulate_gradients

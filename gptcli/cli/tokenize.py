@@ -18,6 +18,7 @@ from gptcli.cli.options import (
     ValFraction,
     Verbose,
     VocabSize,
+    require_bpe_for_a_size,
 )
 
 TOKENIZE_EXAMPLES = (
@@ -40,15 +41,16 @@ def tokenize(
     no_color: NoColor = False,
 ) -> None:
     """Turn text into tokens once, for several trainings."""
-    from gptcli.config import DataConfig, TokenizerConfig, parse_section
-    from gptcli.text.dataset import prepare
+    from gptcli.config import DataConfig, TokenizerConfig, parse_flags
+    from gptcli.text.preparing import prepare
     from gptcli.ui.console import Output
     from gptcli.ui.preparing import PreparingDisplay, show_prepared
     from gptcli.values import nest
 
     output = Output(quiet, verbose, as_json, no_color)
-    settings = parse_section(TokenizerConfig, nest({"kind": tokenizer, "vocab_size": vocab_size}))
-    data = parse_section(DataConfig, nest({"val_fraction": val_fraction, "include": include}))
+    require_bpe_for_a_size(tokenizer, vocab_size)
+    settings = parse_flags(TokenizerConfig, nest({"kind": tokenizer, "vocab_size": vocab_size}))
+    data = parse_flags(DataConfig, nest({"val_fraction": val_fraction, "include": include}))
     with PreparingDisplay(output) as display:
         prepared = prepare(texts, out, settings, data, force=force, on_progress=display.update)
     show_prepared(output, prepared)

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 
 from gptcli.checkpoints.run_folder import is_run
-from gptcli.cli.options import DATA_ROOT, RUNS_ROOT
+from gptcli.cli.options import DATA_ROOT, RUNS_ROOT, require_bpe_for_a_size
 from gptcli.config import DataConfig, TokenizerConfig, load_config_file, parse_section
 from gptcli.errors import Interrupted, UsageError
 from gptcli.interop.hub import is_address
-from gptcli.text.dataset import Prepared, find_or_prepare, is_dataset, name_of, put_back
+from gptcli.text.dataset import is_dataset
+from gptcli.text.preparing import Prepared, find_or_prepare, name_of, put_back
 from gptcli.text.tokenizer import is_path
 from gptcli.training.completion import check_request
 from gptcli.training.events import Finished
@@ -29,7 +30,7 @@ from gptcli.training.start import Start, find_start
 from gptcli.ui.console import Output
 from gptcli.ui.preparing import PreparingDisplay, describe
 from gptcli.ui.training import TrainingDisplay, show_dry_run, summary
-from gptcli.values import flatten, merge, nest, parse_setting
+from gptcli.values import Values, flatten, merge, nest, parse_setting
 
 TEXT_FLAGS = {
     "tokenizer.kind": "--tokenizer",
@@ -48,7 +49,8 @@ class TrainOptions:
     out: Path | None
     preset: str | None
     family: str | None
-    config_file: Path | None
+    config_files: list[Path]
+    """A later one goes over those before it."""
     flags: dict[str, Any]
     """Dotted config keys and values; None: not given."""
     settings: list[str]
@@ -81,8 +83,6 @@ def run_training(options: TrainOptions, output: Output, command: str) -> None:
     output.detail(
         f"Training on {device}, {torch.get_num_threads()} CPU threads, torch.compile {plan.config.train.compile}."
     )
-    if plan.finished:
-        output.note(f"The run is finished: {plan.finished}; --resume never starts another.")
     on_signal = functools.partial(output.warn, "Stopping: saving first. Once more ends at once.")
     with graceful_stop(on_signal) as stop_signal, TrainingDisplay(output, plan.config) as display:
         for event in train(plan, prepared.dataset, device, stop_signal):
@@ -95,23 +95,28 @@ def run_training(options: TrainOptions, output: Output, command: str) -> None:
 
 def _request(options: TrainOptions) -> Request:
     """The layers of the config that the user stated."""
-    file = load_config_file(options.config_file) if options.config_file else {}
-    kind = flatten(file).get("tokenizer.kind", "auto")
-    # A path in a config file starts from the file.
-    if options.config_file and isinstance(kind, str) and is_path(kind):
-        file = merge(file, {"tokenizer": {"kind": str(options.config_file.parent / kind)}})
-    init_from = flatten(file).get("train.init_from")
-    if options.config_file and isinstance(init_from, str) and not is_address(init_from):
-        file = merge(file, {"train": {"init_from": str(options.config_file.parent / init_from)}})
+    file = merge(*map(_read_config_file, options.config_files))
     flags = merge(nest(options.flags), *(parse_setting(setting) for setting in options.settings))
     has_dataset = any(map(is_dataset, options.data))
     return Request(options.preset, file, flags, options.resume, has_dataset=has_dataset, family=options.family)
 
 
-def _check_data(options: TrainOptions, request: Request) -> None:
-    """Raise UsageError for a run in the place of text, and for what says how to read text where there is a dataset.
+def _read_config_file(path: Path) -> Values:
+    """The values of a config file; a path in it starts from the file."""
+    values = load_config_file(path)
+    kind, init_from = (flatten(values).get(key) for key in ("tokenizer.kind", "train.init_from"))
+    if isinstance(kind, str) and is_path(kind):
+        values = merge(values, {"tokenizer": {"kind": str(path.parent / kind)}})
+    if isinstance(init_from, str) and not is_address(init_from):
+        values = merge(values, {"train": {"init_from": str(path.parent / init_from)}})
+    return values
 
-    A config file may say it, as that of each run does.
+
+def _check_data(options: TrainOptions, request: Request) -> None:
+    """Raise UsageError for a run in the place of text, and for what would be passed over.
+
+    A config file may say how to read text where there is a dataset, and how large the vocabulary is, as that of each
+    run does.
     """
     if runs := [given for given in options.data if is_run(Path(given))]:
         raise UsageError(f"'{runs[0]}' is a run, not text.", "Give the text or dataset that it should learn from.")
@@ -120,6 +125,12 @@ def _check_data(options: TrainOptions, request: Request) -> None:
         given = TEXT_FLAGS[idle[0]] if options.flags.get(idle[0]) is not None else idle[0]
         hint = "Leave it out, or give the text itself."
         raise UsageError(f"{given} says how to read text, but the data is a dataset, which was read already.", hint)
+    stated = flatten(request.flags).keys()
+    if "model.vocab_size" in stated:
+        message = "model.vocab_size cannot be set: the model has a row for each id of its tokenizer."
+        raise UsageError(message, "Choose the size of a vocabulary with --vocab-size.")
+    layer = request.explicit if "tokenizer.vocab_size" in stated else request.file
+    require_bpe_for_a_size(**layer.get("tokenizer", {}))
 
 
 def _prepare(

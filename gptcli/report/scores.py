@@ -23,8 +23,8 @@ from gptcli.checkpoints.model_folder import ModelFolder
 from gptcli.errors import CorpusError, UsageError
 from gptcli.model.gpt import GPT
 from gptcli.model.loss import bits_per_unit, perplexity
-from gptcli.text.corpus import TextFile, find_texts, read_text
-from gptcli.text.dataset import OnProgress
+from gptcli.text.corpus import TextFile, find_texts, naming, read_text
+from gptcli.text.preparing import OnProgress
 from gptcli.text.survey import survey
 from gptcli.text.tokenizer import Tokenizer
 
@@ -161,7 +161,8 @@ def score_text(
     pieces = list(read_text(file, lambda _count: None))
     if skip_unknown:
         pieces = list(map(folder.tokenizer.known_part, pieces))
-    ids = _encode(folder.tokenizer, pieces)
+    with naming(file):
+        ids = _encode(folder.tokenizer, pieces)
     if len(ids) < 2:
         raise CorpusError(f"{file.subject} is too short: there is no token to predict from another.", "Use more text.")
     windows = list(strided_windows(len(ids), folder.model.config.block_size, stride))

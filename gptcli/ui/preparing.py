@@ -8,7 +8,8 @@ from types import TracebackType
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from gptcli.text.dataset import Dataset, Prepared
+from gptcli.text.dataset import Dataset
+from gptcli.text.preparing import Prepared
 from gptcli.ui.console import Output
 from gptcli.ui.tables import size
 

@@ -20,8 +20,8 @@ from unittest import mock
 from gptcli.__main__ import main
 
 PHASES = {
-    "reading": ("gptcli.text.dataset.survey", 1),
-    "tokenizing": ("gptcli.text.dataset.write_dataset", 1),
+    "reading": ("gptcli.text.preparing.survey", 1),
+    "tokenizing": ("gptcli.text.preparing.write_dataset", 1),
     "new run": ("gptcli.training.session.create_run", 1),
     "first step": ("gptcli.training.trainer.accumulate_gradients", 1),
     "a step": ("gptcli.training.trainer.accumulate_gradients", 8),

@@ -16,7 +16,8 @@ from gptcli.config import DataConfig, TokenizerConfig
 from gptcli.errors import CorpusError, DatasetError, StorageError, TokenizerError
 from gptcli.text import choice, tokens, writing
 from gptcli.text.char import char_tokenizer
-from gptcli.text.dataset import Dataset, Prepared, find_or_prepare, is_dataset, open_dataset, prepare
+from gptcli.text.dataset import Dataset, is_dataset, open_dataset
+from gptcli.text.preparing import Prepared, find_or_prepare, prepare
 from gptcli.text.tokenizer import load_tokenizer
 from gptcli.text.tokens import TokenStream
 from tests.text.text_samples import LESSON, some, texts
@@ -275,7 +276,7 @@ def test_a_text_that_changes_while_it_is_read(tmp_path: Path, book: str, monkeyp
         write(tmp_path, "book.txt", TEXT[:-9])
         return real(*arguments)
 
-    monkeypatch.setattr("gptcli.text.dataset.make_tokenizer", meanwhile)
+    monkeypatch.setattr("gptcli.text.preparing.make_tokenizer", meanwhile)
     with pytest.raises(CorpusError, match="changed while it was read"):
         make(tmp_path / "out", book)
     assert not (tmp_path / "out").exists()

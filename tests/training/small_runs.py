@@ -14,7 +14,8 @@ import torch
 
 from gptcli.checkpoints.checkpoint import newest_checkpoint
 from gptcli.config import DataConfig, TokenizerConfig
-from gptcli.text.dataset import Dataset, prepare
+from gptcli.text.dataset import Dataset
+from gptcli.text.preparing import prepare
 from gptcli.training.events import Event
 from gptcli.training.plan import Plan, make_plan
 from gptcli.training.request import Request
