@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from gptcli.errors import ConfigError
 from gptcli.presets import PRESET_ALIASES, PRESETS, default_family, family, nearest_name, preset
-from gptcli.problems import problems, shown
+from gptcli.problems import open_if_auto, problems, shown
 from gptcli.values import MAX_SHOWN, Values, flatten, merge, read_toml
 
 _MAX_TOLD = 20
@@ -48,10 +48,6 @@ def parse_duration(value: object) -> object:
         except ValueError:
             raise ValueError("must be a time such as 90s, 30m, 1.5h or 2d") from None
     return value
-
-
-def _open_if_auto(value: object) -> object:
-    return None if value == "auto" else value
 
 
 def _off_or_two(value: float) -> float:
@@ -247,7 +243,7 @@ class TrainConfig(_Section):
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = DEFAULT_SEED
     batch_size: Annotated[int, Field(ge=1, le=2**20)]
     """Sequences per update, over all micro-batches."""
-    micro_batch_size: Annotated[Count | None, BeforeValidator(_open_if_auto)] = None
+    micro_batch_size: Annotated[Count | None, BeforeValidator(open_if_auto)] = None
     """Sequences that go through the model at once; None, or `auto`: as many as fit. Changes memory, not the recipe."""
     init_from: str | None = None
     """Weights to start from instead of random ones: a run, a folder in Hugging Face's format, or
@@ -272,8 +268,8 @@ class TrainConfig(_Section):
     activation_checkpointing: bool = False
     """Compute each block again in the backward pass instead of keeping its activations: less memory, more time."""
     device: str = "auto"
-    dtype: DtypeName | None = None
-    """Number format of the matrix products; None: the best that the device has."""
+    dtype: Annotated[DtypeName | None, BeforeValidator(open_if_auto)] = None
+    """Number format of the matrix products; None, or `auto`: the best that the device has."""
     compile: Compile = "auto"
     deterministic: bool = False
     """On CUDA, use only kernels that give the same bits every time (slower)."""
@@ -396,7 +392,7 @@ def differences(one: RunConfig, other: RunConfig) -> dict[str, tuple[Any, Any]]:
 
 def config_error(error: ValidationError, section: type[BaseModel]) -> ConfigError:
     """Every problem of a validation in one ConfigError, unknown keys with the nearest known one."""
-    known = sorted(field_names(section))
+    known = sorted({*field_names(section), *section.model_fields})
     told, hints = [], []
     for key, value, reason in problems(error, section):
         if reason == "unknown":

@@ -25,6 +25,11 @@ def problems(error: ValidationError, section: type[BaseModel]) -> Iterable[tuple
         yield ".".join(location), problem["input"], _reason(problem, location, section)
 
 
+def open_if_auto(value: object) -> object:
+    """None, which leaves a field open, for `auto`: a validator of fields that say so."""
+    return None if value == "auto" else value
+
+
 def shown(value: object) -> str:
     """A value for a sentence: as Python writes it, cut short; "" for a table."""
     if isinstance(value, Mapping):
@@ -60,7 +65,10 @@ def _allowed(location: tuple[str, ...], section: type[BaseModel], finite: str) -
         return _allowed(location[1:], inner, finite) if len(location) > 1 else "a table of settings"
     if get_origin(inner) is tuple and len(location) > 1:  # one of a list
         inner = get_args(inner)[0]
-    return _described(inner, field.metadata, finite)
+    words = _described(inner, field.metadata, finite)
+    if any(getattr(rule, "func", None) is open_if_auto for rule in field.metadata):
+        return f"auto{', ' if ' or ' in words else ' or '}{words}"
+    return words
 
 
 def _described(kind: Any, rules: list[Any], finite: str) -> str:

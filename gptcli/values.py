@@ -57,9 +57,8 @@ def read_toml(path: Path) -> Values:
     except RecursionError:
         raise ConfigError(f"The config file '{path}' is nested too deeply.") from None
     except ValueError as error:  # TOMLDecodeError is one, and so is what Python says of a number with 5,000 digits
-        raise ConfigError(
-            f"The config file '{path}' is not valid TOML: {error}.", "Write text values in quotes."
-        ) from None
+        hint = "Write key = value, with text in quotes." if "Invalid value" in str(error) else ""
+        raise ConfigError(f"The config file '{path}' is not valid TOML: {error}.", hint) from None
 
 
 def _read_config_file(path: Path) -> str:
@@ -84,9 +83,8 @@ def parse_setting(setting: str) -> Values:
     """Nested values of one `--set section.key=value`; the value is TOML, or plain text where it is not."""
     key, equals, text = setting.partition("=")
     if not equals or key.count(".") != 1:
-        raise ConfigError(
-            f"'{setting[:MAX_SHOWN]}' is not a setting.", "Write section.key=value, such as optim.lr=0.001."
-        )
+        hint = "Use --preset." if key.strip() == "preset" else "Write section.key=value, such as optim.lr=0.001."
+        raise ConfigError(f"'{setting[:MAX_SHOWN]}' is not a setting.", hint)
     try:
         values = tomllib.loads(f"value = {text}")
         flatten(values)

@@ -104,7 +104,8 @@ def test_toml_round_trip(tmp_path: Path, name: str) -> None:
         ("train.max_time", "nan", "finite"),
         ("train.seed", -1, "from 0 to 9,223,372,036,854,775,807"),
         ("train.keep_checkpoints", 1, "at least 2"),
-        ("train.dtype", "float8", "must be float32, bfloat16 or float16"),
+        ("train.dtype", "float8", "must be auto, float32, bfloat16 or float16"),
+        ("train.micro_batch_size", "many", "must be auto or a whole number from 1 to 1,000,000,000"),
         ("train.compile", "maybe", "auto"),
         ("data.val_fraction", 1.0, "above 0 and below 1"),
         ("tokenizer.vocab_size", 256, "from 257 to 1,048,576"),
@@ -155,6 +156,10 @@ def test_unknown_keys(key: str, nearest: str | None) -> None:
     assert f"no key '{key}'" in error.message
     if nearest:
         assert error.hint == f"Did you mean '{nearest}'?"
+
+
+def test_an_unknown_section() -> None:
+    assert problem({"trian.seed": 1}).hint == "Did you mean 'train'?"
 
 
 @pytest.mark.parametrize("section", ["tokenizer", "data", "optim", "train"])
@@ -229,8 +234,11 @@ def test_many_problems_are_cut_short() -> None:
 
 @pytest.mark.parametrize("setting", ["optim.lr", "lr=1", "=1", "preset=nano", "a.b.c=1", "." * 5000 + "=1"])
 def test_what_is_no_setting(setting: str) -> None:
-    with pytest.raises(ConfigError, match="is not a setting"):
+    with pytest.raises(ConfigError, match="is not a setting") as caught:
         parse_setting(setting)
+    assert caught.value.hint == (
+        "Use --preset." if setting == "preset=nano" else "Write section.key=value, such as optim.lr=0.001."
+    )
 
 
 def test_config_files(tmp_path: Path) -> None:
@@ -241,6 +249,10 @@ def test_config_files(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not valid TOML") as caught:
         load_config_file(path)
     assert "quotes" in caught.value.hint
+    path.write_text("[optim\nlr = 1")
+    with pytest.raises(ConfigError, match="not valid TOML: Expected ']'") as caught:
+        load_config_file(path)
+    assert caught.value.hint == ""
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config_file(path)

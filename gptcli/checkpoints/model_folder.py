@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,14 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from gptcli.checkpoints import names
-from gptcli.checkpoints.small_files import read_json
+from gptcli.checkpoints.small_files import RESTORE, read_json
 from gptcli.checkpoints.weights import has_weights, read_weights, stored_loss, stored_step
 from gptcli.config import ModelConfig
-from gptcli.errors import ModelFolderError, TokenizerError, reason_of
+from gptcli.errors import ModelFolderError, TokenizerError, UsageError, reason_of
 from gptcli.interop.huggingface import config_from_hf, tensors_from_hf
 from gptcli.model.gpt import GPT, unfilled_gpt
 from gptcli.storage import MANIFEST, FileEntry, mismatch
+from gptcli.text.dataset import is_dataset
 from gptcli.text.tokenizer import Tokenizer, load_tokenizer
 from gptcli.untrusted import is_plain_name
 
@@ -43,7 +45,20 @@ class ModelFolder:
 def read_model_config(folder: Path) -> ModelConfig:
     """The model's shape by its `config.json`; raises ModelFolderError."""
     refuse_pickles(folder)
+    if not (folder / names.CONFIG).exists():
+        raise _no_model(folder)
     return config_from_hf(read_json(folder / names.CONFIG), f"'{folder / names.CONFIG}'")
+
+
+def _no_model(folder: Path) -> ModelFolderError:
+    """What a folder without a model is instead."""
+    if is_dataset(folder):
+        hint = f"Train a model on it: gptcli train {shlex.quote(str(folder))}"
+        return ModelFolderError(f"'{folder}' is a dataset, not a model.", hint)
+    if runs := sorted(child for child in folder.iterdir() if (child / names.RUN_CONFIG).is_file()):
+        return ModelFolderError(f"'{folder}' is a folder of runs.", f"Name one of them, such as '{runs[0]}'.")
+    message = f"'{folder}' is no model folder: it has no {names.CONFIG}."
+    return ModelFolderError(message, "Give a run folder, or a folder in Hugging Face's format.")
 
 
 def open_model(folder: Path, checkpoint: str = "best") -> ModelFolder:
@@ -94,6 +109,10 @@ def _read_checkpoint(
     folder: Path, checkpoint: str, config: ModelConfig
 ) -> tuple[dict[str, Tensor], dict[str, str], Path]:
     """The weights that `best`, `last` or a step number names, as `read_weights` gives them; raises ModelFolderError."""
+    if checkpoint not in ("best", "last") and not checkpoint.isdecimal():
+        raise UsageError(
+            f"There is no checkpoint called '{checkpoint}'.", "Use best, last or the step of a checkpoint."
+        )
     steps = checkpoint_steps(folder)
     if checkpoint == "best":
         if not has_weights(folder):
@@ -103,9 +122,9 @@ def _read_checkpoint(
         return read_weights(folder / names.CHECKPOINTS / names.checkpoint_name(steps[-1]), config)
     if found := [step for step in steps if str(step) == checkpoint]:
         return read_weights(folder / names.CHECKPOINTS / names.checkpoint_name(found[0]), config)
-    kept = f"It keeps steps {', '.join(map(str, steps))}" if steps else "It keeps no checkpoint"
-    best = "; `best` is there." if has_weights(folder) else "."
-    raise ModelFolderError(f"'{folder}' has no checkpoint '{checkpoint}'.", f"{kept}{best}")
+    there = [*(["best"] if has_weights(folder) else []), *(["last"] if steps else []), *map(str, steps)]
+    hint = f"Choose one of: {', '.join(there)}." if there else "It keeps no checkpoint."
+    raise ModelFolderError(f"'{folder}' has no checkpoint '{checkpoint}'.", hint)
 
 
 def _no_best_weights(folder: Path, steps: list[int]) -> ModelFolderError:
@@ -130,7 +149,7 @@ def verify_run_files(folder: Path) -> None:
     """
     manifest = read_json(folder / MANIFEST, missing_ok=True)
     if "files" in manifest and (problem := damage(folder, manifest, leaving_out=names.MODEL)):
-        raise ModelFolderError(f"The run folder is damaged: {problem}.", "Restore the file from a copy.")
+        raise ModelFolderError(f"The run folder is damaged: {problem}.", RESTORE)
 
 
 _FILES = TypeAdapter(dict[str, FileEntry])
@@ -160,7 +179,9 @@ def refuse_pickles(path: Path) -> None:
     if not path.exists():
         raise ModelFolderError(f"There is no '{path}'.", "Train a model first: gptcli train book.txt")
     if not path.is_dir():
-        raise ModelFolderError(f"'{path}' is a file, not a model folder.", "Give the run folder.")
+        raise ModelFolderError(
+            f"'{path}' is a file, not a model folder.", "Give a run folder; gptcli train makes one from a text."
+        )
 
 
 def is_pickle(path: Path) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import Progress
 from gptcli.checkpoints.model_card import model_card
-from gptcli.checkpoints.small_files import read_json
+from gptcli.checkpoints.small_files import RESTORE, read_json
 from gptcli.checkpoints.tensors import read_metadata, tensor_file
 from gptcli.checkpoints.weights import stored_loss, stored_step, weights_metadata
 from gptcli.config import ModelConfig, RunConfig, load_config_file, parse_config, to_toml
@@ -97,9 +97,9 @@ def read_run(path: Path) -> StoredRun:
         config = parse_config(load_config_file(path / names.RUN_CONFIG))
         return StoredRun(path, config, str(data["name"]), str(data["fingerprint"]))
     except ConfigError as error:
-        raise ModelFolderError(f"'{path / names.RUN_CONFIG}' is damaged: {error.message}") from None
+        raise ModelFolderError(f"'{path / names.RUN_CONFIG}' is damaged: {error.message}", RESTORE) from None
     except (KeyError, TypeError):
-        raise ModelFolderError(f"'{path / MANIFEST}' does not say what the run was trained on.") from None
+        raise ModelFolderError(f"'{path / MANIFEST}' does not say what the run was trained on.", RESTORE) from None
 
 
 def update_config(run: StoredRun, config: RunConfig) -> StoredRun:

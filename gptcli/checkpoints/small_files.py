@@ -11,6 +11,8 @@ from gptcli.untrusted import read_bounded, strict_json
 SIZE_LIMIT = 1 << 20
 """Bytes that a config.json, index or manifest may have; a larger one is no such file."""
 
+RESTORE = "Restore the file from a copy."
+
 
 def read_json(path: Path, *, missing_ok: bool = False) -> dict[str, Any]:
     """A JSON object from a small file; raises ModelFolderError. A missing file is {} with `missing_ok`."""
@@ -26,7 +28,7 @@ def read_json(path: Path, *, missing_ok: bool = False) -> dict[str, Any]:
     except OSError as error:
         raise ModelFolderError(f"'{path}' cannot be read: {reason_of(error)}.") from None
     except ValueError as error:
-        raise ModelFolderError(f"'{path}' cannot be read: {error}.") from None
+        raise ModelFolderError(f"'{path}' cannot be read: {error}.", RESTORE) from None
     if not isinstance(value, dict):
-        raise ModelFolderError(f"'{path}' is not a JSON object.")
+        raise ModelFolderError(f"'{path}' is not a JSON object.", RESTORE)
     return value

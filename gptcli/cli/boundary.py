@@ -14,10 +14,12 @@ from typing import Any, NoReturn
 
 import typer
 
-from gptcli.errors import GptcliError, OutOfMemoryError, StorageError
+from gptcli.errors import GptcliError, OutOfMemoryError, StorageError, UsageError
 from gptcli.signals import heeded_signals
 
 BROKEN_PIPE_EXIT = 141
+MAY_BE_EMPTY = ("prompt", "stop")
+"""Parameters whose empty text means something, or is refused in words of their own."""
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
@@ -29,6 +31,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             signal.signal(signum, _unwind)
         try:
             with _frame(options):
+                _refuse_empty(options)
                 command(*args, **options)
             sys.stdout.flush()
         except BrokenPipeError:
@@ -45,6 +48,14 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(code) from None
 
     return run
+
+
+def _refuse_empty(options: dict[str, Any]) -> None:
+    """Raise UsageError for an empty text, which as a path would be the working folder."""
+    for name, value in options.items():
+        if name not in MAY_BE_EMPTY and "" in (value if isinstance(value, list) else [value]):
+            hint = "Give a value: a shell variable that is not set leaves none."
+            raise UsageError(f"'{name.strip('_').replace('_', '-')}' was given as an empty text.", hint)
 
 
 def _frame(options: dict[str, Any]) -> AbstractContextManager[None]:

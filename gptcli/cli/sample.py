@@ -213,7 +213,7 @@ def _continue(
         text = folder.tokenizer.known_part(text)
     context = folder.model.config.block_size
     if unseen := window_start(len(ids), context):
-        seen = f"the model sees the last {len(ids) - unseen:,}"
+        seen = f"the model sees the last {len(ids) - unseen:,}, as a full context loses its oldest half"
         output.note(f"The prompt has {len(ids):,} tokens, more than the context of {context:,}: {seen}.")
     events = generate(folder.model, folder.tokenizer, ids, config, end_id=folder.end_id)
     if output.as_json:

@@ -54,8 +54,9 @@ def train(
         _option(None, "--preset", "P", "Model and recipe; `gptcli inspect` lists them (default: CPU tiny, GPU small)."),
     ] = None,
     family: Family = None,
-    config_file: Annotated[
-        Path | None, _option(None, "--config -c", "FILE.toml", "A config file, such as a run's gptcli.toml.")
+    config_files: Annotated[
+        list[Path] | None,
+        _option(None, "--config -c", "FILE.toml", "A config file, such as a run's gptcli.toml; later ones go over it."),
     ] = None,
     settings: Annotated[
         list[str] | None, _option(None, "--set", "SECTION.KEY=VALUE", "Any field of the config; can be repeated.")
@@ -152,7 +153,7 @@ def train(
         out=out,
         preset=preset,
         family=family,
-        config_file=config_file,
+        config_files=config_files or [],
         flags=flags,
         settings=settings or [],
         resume=resume.value,

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from gptcli.errors import GptcliError, ModelFolderError, UsageError
+from gptcli.text.corpus import refuse_address
 
 SCHEME = "hf://"
 FILES = (
@@ -29,6 +30,7 @@ def local_model(thing: str, *, quiet: bool = False) -> Path:
     ModelFolderError where there is nothing to be had.
     """
     if not is_address(thing):
+        refuse_address(thing)
         return Path(thing)
     repository, revision = split_address(thing)
     from huggingface_hub import snapshot_download

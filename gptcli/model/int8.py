@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gptcli.errors import DeviceError
+from gptcli.errors import DeviceError, UsageError
 from gptcli.model.experts import Experts
 from gptcli.model.gpt import GPT
 from gptcli.model.loss import softcapped
@@ -139,12 +139,12 @@ class Int8GPT(GPT):
 
 
 def require_int8(weight: Tensor) -> None:
-    """Raise DeviceError where weights like `weight` cannot become 8-bit ones."""
+    """Raise DeviceError where weights like `weight` cannot become 8-bit ones, UsageError where --dtype is why."""
     hint = "Leave --quantize out."
     if weight.device.type != "cpu":
         raise DeviceError(f"8-bit weights work on a CPU only, and the model is on {weight.device}.", hint)
     if weight.dtype != torch.float32:
-        raise DeviceError("8-bit weights take the place of float32 ones.", "Use --quantize or --dtype, not both.")
+        raise UsageError("8-bit weights take the place of float32 ones.", "Use --quantize or --dtype, not both.")
     if ENGINE not in torch.backends.quantized.supported_engines:
         raise DeviceError("This torch has no 8-bit kernels for this processor.", hint)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from gptcli.config import DtypeName
-from gptcli.errors import DeviceError
+from gptcli.errors import DeviceError, UsageError
 
 AMX_PAYS_FROM_WIDTH = 256
 """On CPUs with AMX, bfloat16 products outweigh the casts around them from about this model width (docs/log.md)."""
@@ -32,7 +32,10 @@ class NumberFormat:
 
 
 def choose_device(requested: str) -> torch.device:
-    """`auto` takes CUDA, then MPS, then the CPU; anything else must be there, or DeviceError is raised."""
+    """`auto` takes CUDA, then MPS, then the CPU; anything else must be there, or DeviceError is raised.
+
+    A name that is no device's is a UsageError.
+    """
     if requested == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -40,7 +43,7 @@ def choose_device(requested: str) -> torch.device:
     try:
         device = torch.device(requested)
     except RuntimeError:
-        raise DeviceError(f"There is no device called '{requested}'.", "Use auto, cpu, cuda, cuda:N or mps.") from None
+        raise UsageError(f"There is no device called '{requested}'.", "Use auto, cpu, cuda, cuda:N or mps.") from None
     hint = "Leave --device out to use what is here."
     if device.type == "cuda" and not torch.cuda.is_available():
         raise DeviceError("CUDA was asked for, but torch finds no CUDA GPU here.", hint)
@@ -49,7 +52,7 @@ def choose_device(requested: str) -> torch.device:
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise DeviceError("MPS was asked for, but torch finds no Apple GPU here.", hint)
     if device.type not in ("cpu", "cuda", "mps"):
-        raise DeviceError(f"The device '{requested}' is not supported.", "Use auto, cpu, cuda, cuda:N or mps.")
+        raise UsageError(f"The device '{requested}' is not supported.", "Use auto, cpu, cuda, cuda:N or mps.")
     return device
 
 

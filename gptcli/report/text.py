@@ -18,6 +18,8 @@ class TokenizerSummary:
     kind: str
     """`char` or `bpe`."""
     vocab_size: int
+    characters: int | None
+    """Ids that stand for whole characters; None of `bpe`."""
     end_of_text: int | None
     fingerprint: str
 
@@ -112,7 +114,7 @@ def describe_dataset(path: Path) -> DatasetReport:
         name=dataset.name,
         path=str(path),
         fingerprint=dataset.fingerprint,
-        tokenizer=_tokenizer(dataset.tokenizer),
+        tokenizer=summary_of(dataset.tokenizer),
         documents=dataset.documents,
         start_id=dataset.start_id,
         train=_split(dataset.train),
@@ -123,7 +125,7 @@ def describe_dataset(path: Path) -> DatasetReport:
 
 def describe_tokenizer(path: Path) -> TokenizerReport:
     """A tokenizer by itself; raises TokenizerError."""
-    return TokenizerReport(str(path), _tokenizer(load_tokenizer(path)))
+    return TokenizerReport(str(path), summary_of(load_tokenizer(path)))
 
 
 def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
@@ -136,7 +138,7 @@ def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
     return TokensReport(
         tokenizer_path=str(tokenizer_path),
         text_path=str(text_path),
-        tokenizer=_tokenizer(tokenizer),
+        tokenizer=summary_of(tokenizer),
         characters=len(text),
         bytes=size,
         tokens=len(pieces),
@@ -168,8 +170,13 @@ def describe_text(path: Path) -> TextReport:
     )
 
 
-def _tokenizer(tokenizer: Tokenizer) -> TokenizerSummary:
-    return TokenizerSummary(tokenizer.kind, tokenizer.vocab_size, tokenizer.end_of_text, tokenizer.fingerprint)
+def summary_of(tokenizer: Tokenizer) -> TokenizerSummary:
+    """What a tokenizer is, in figures."""
+    ends = tokenizer.end_of_text is not None
+    characters = int(tokenizer.emittable.sum()) - ends if tokenizer.kind == "char" else None
+    return TokenizerSummary(
+        tokenizer.kind, tokenizer.vocab_size, characters, tokenizer.end_of_text, tokenizer.fingerprint
+    )
 
 
 def _split(split: Split) -> SplitSummary:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gptcli.errors import CorpusError, reason_of
+from gptcli.errors import CorpusError, TokenizerError, UsageError, reason_of
 from gptcli.storage import disk_errors, sha256_of_file
 from gptcli.text.not_text import BINARY, not_text
 from gptcli.text.tokenizer_json import TOKENIZER_FILE
@@ -69,8 +69,16 @@ def find_texts(inputs: Sequence[str], include: Sequence[str]) -> Iterator[list[T
             if given == STANDARD_INPUT:
                 files.append(TextFile(_copy_of_standard_input(Path(scratch)), "standard input", "standard input"))
             else:
+                refuse_address(given)
                 files.extend(_texts_at(Path(given), include))
         yield files
+
+
+def refuse_address(given: str) -> None:
+    """Raise UsageError for an address, such as https://example.com/book.txt, where a path is wanted."""
+    if "://" in given:
+        hint = "Download it first; models on the Hugging Face Hub are hf://owner/name."
+        raise UsageError(f"'{given}' is an address, not a file or folder.", hint)
 
 
 def size_of(file: TextFile) -> int:
@@ -114,6 +122,16 @@ def has_byte_order_mark(file: TextFile) -> bool:
     """Whether the file starts with a UTF-8 byte-order mark."""
     with _reading(file), open(file.path, "rb") as stream:
         return stream.read(len(_UTF8_BOM)) == _UTF8_BOM
+
+
+@contextmanager
+def naming(file: TextFile) -> Iterator[None]:
+    """Say in a TokenizerError which text it is about."""
+    try:
+        yield
+    except TokenizerError as error:
+        message = error.message[:1].lower() + error.message[1:]
+        raise TokenizerError(f"{file.subject} cannot be encoded: {message}", error.hint) from None
 
 
 def _texts_at(path: Path, include: Sequence[str]) -> list[TextFile]:

@@ -21,7 +21,7 @@ def why_finished(config: RunConfig, progress: Progress) -> str:
     train = config.train
     end = budget_end(train, progress, progress.seconds)
     if end == "max_steps":
-        return f"it has done its {progress.step:,} steps; --max-steps {2 * progress.step} goes on"
+        return f"it has done {progress.step:,} steps; --max-steps {2 * progress.step} goes on"
     if end == "patience":
         waited = f"{progress.evals_since_best} evaluations brought no better loss"
         return f"{waited} (patience); --patience {2 * progress.evals_since_best} goes on"

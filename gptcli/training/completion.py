@@ -33,6 +33,9 @@ from gptcli.values import Values, flatten, merge, nest
 BUDGET = ("train.max_steps", "train.epochs", "train.max_time")
 """One that is stated takes the place of those that a preset or the recipe of fine-tuning has."""
 
+BY_HEART = 100
+"""Passes over a text from which on the plan remarks what comes of so many (docs/log.md)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Completed:
@@ -106,8 +109,8 @@ def epoch_steps(config: RunConfig, dataset: Dataset) -> float:
 
 
 def _preset_name(request: Request, stored: RunConfig | None, device: torch.device, start: Start | None) -> str:
-    stated = request.preset or request.explicit.get("preset")
-    if stated:
+    stated = request.explicit.get("preset") if request.preset is None else request.preset
+    if stated is not None:
         return str(stated)
     if stored:
         return stored.preset
@@ -217,16 +220,23 @@ def _with_train(config: RunConfig, **values: object) -> RunConfig:
 
 
 def _shape(config: RunConfig) -> str:
+    """The model in words; of one that training started from the preset is only whose recipe is used."""
     model = config.model
-    sizes = f"{model.n_layer} layers, {model.n_head} heads, {model.n_embd} wide, context {model.block_size}"
-    return f"{config.preset} ({sizes}, {parameter_count(model):,} parameters)"
+    experts = f"{model.n_expert} experts ({model.n_expert_active} for a token), " if model.n_expert else ""
+    sizes = (
+        f"{model.n_layer} layers, {model.n_head} heads, {model.n_embd:,} wide, {experts}context {model.block_size:,}"
+    )
+    sizes += f", {parameter_count(model):,} parameters"
+    return sizes if config.train.init_from else f"{config.preset} ({sizes})"
 
 
 def _budget(config: RunConfig, dataset: Dataset) -> str:
     train = config.train
     steps = train.max_steps or 0
     epochs = steps / epoch_steps(config, dataset)
-    return f"{steps:,} steps of {train.batch_size} × {config.model.block_size} tokens, {epochs:.1f} times over the text"
+    batch = f"{train.batch_size:,} × {config.model.block_size:,} tokens"
+    by_heart = ", so often that it may know it by heart" if epochs > BY_HEART else ""
+    return f"{steps:,} step{'s' * (steps > 1)} of {batch}, {epochs:,.1f} times over the text{by_heart}"
 
 
 def _a_device(device: torch.device) -> str:

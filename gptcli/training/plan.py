@@ -42,8 +42,6 @@ class Plan:
     """Where training goes on, if it does."""
     start: Start | None = None
     """What the weights are taken from; None: they are random."""
-    finished: str = ""
-    """Why there is nothing left to do, in words; "" if there is."""
 
 
 def make_plan(request: Request, dataset: Dataset, path: Path, device: torch.device, start: Start | None = None) -> Plan:
@@ -87,6 +85,8 @@ def _plan_resume(request: Request, dataset: Dataset, path: Path, device: torch.d
         raise ModelFolderError(f"'{path}' has weights of step {best:,}, but its folder 'checkpoints' is gone.", hint)
     if checkpoint is None:
         notes = [f"'{path}' has no checkpoint yet: training starts from its beginning.", *notes]
+    elif why := why_finished(config, checkpoint.progress):  # nothing is done by the config that the notes describe
+        notes = [*skipped, f"The run is finished: {why}; --resume never starts another."]
     else:
         notes = [*skipped, f"Resuming '{path}' at step {checkpoint.progress.step:,}.", *notes]
         notes += learning_rate_jump(stored.config, config, checkpoint.progress.step)
@@ -98,5 +98,4 @@ def _plan_resume(request: Request, dataset: Dataset, path: Path, device: torch.d
         is_new=False,
         checkpoint=checkpoint,
         start=start,
-        finished=why_finished(config, checkpoint.progress) if checkpoint else "",
     )

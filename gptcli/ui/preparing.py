@@ -8,6 +8,7 @@ from types import TracebackType
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from gptcli.report.text import TokenizerSummary, summary_of
 from gptcli.text.dataset import Dataset
 from gptcli.text.preparing import Prepared
 from gptcli.ui.console import Output
@@ -78,11 +79,22 @@ def show_prepared(output: Output, prepared: Prepared) -> None:
 def describe(dataset: Dataset) -> str:
     """One line about a dataset."""
     tokens, text = dataset.train.tokens + dataset.val.tokens, dataset.train.bytes + dataset.val.bytes
-    kind = {"char": "characters", "bpe": "BPE entries"}[dataset.tokenizer.kind]
     return (
         f"Data: {dataset.name}, {text:,} bytes, {tokens:,} tokens ({dataset.val.tokens:,} of them held out), "
-        f"{dataset.tokenizer.vocab_size:,} ids ({kind})."
+        f"{ids_in_words(summary_of(dataset.tokenizer))}."
     )
+
+
+def ids_in_words(tokenizer: TokenizerSummary) -> str:
+    """What the ids of a tokenizer are: `66 ids (65 characters, end of text)`."""
+    if tokenizer.characters is None:
+        return f"{tokenizer.vocab_size:,} ids (byte-level BPE)"
+    ends = tokenizer.end_of_text is not None
+    parts = tokenizer.vocab_size - tokenizer.characters - ends
+    words = [f"{tokenizer.characters:,} characters"]
+    words += [f"{parts:,} parts of characters"] if parts else []
+    words += ["end of text"] if ends else []
+    return f"{tokenizer.vocab_size:,} ids ({', '.join(words)})"
 
 
 def figures(dataset: Dataset) -> dict[str, object]:

@@ -22,12 +22,12 @@ from gptcli.report.text import (
 )
 from gptcli.ui.console import Output
 from gptcli.ui.datasets import dataset_list
+from gptcli.ui.preparing import ids_in_words
 from gptcli.ui.tables import facts, left, operations, right, shape, share, size, table
 
 PIECES_SHOWN = 40
 SOURCES_SHOWN = 10
 ALPHABET_SHOWN = 200
-_KINDS = {"char": "characters", "bpe": "byte-level BPE"}
 
 
 def show_report(report: Report, output: Output) -> None:
@@ -231,7 +231,7 @@ def _split(name: str, split: SplitSummary) -> tuple[object, ...]:
 
 def _tokenizer(tokenizer: TokenizerSummary) -> list[tuple[str, object]]:
     return [
-        ("tokenizer", f"{_KINDS[tokenizer.kind]}, {tokenizer.vocab_size:,} ids"),
+        ("tokenizer", ids_in_words(tokenizer)),
         ("end of text", tokenizer.end_of_text),
         ("its fingerprint", tokenizer.fingerprint[:16]),
     ]
@@ -239,7 +239,7 @@ def _tokenizer(tokenizer: TokenizerSummary) -> list[tuple[str, object]]:
 
 def _tokens(report: TokensReport) -> list[RenderableType]:
     rows = [
-        ("tokenizer", f"{_KINDS[report.tokenizer.kind]}, {report.tokenizer.vocab_size:,} ids"),
+        ("tokenizer", ids_in_words(report.tokenizer)),
         ("characters", report.characters),
         ("bytes", report.bytes),
         ("tokens", f"{report.tokens:,} ({report.distinct_tokens:,} distinct)"),

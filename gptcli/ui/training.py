@@ -94,8 +94,9 @@ class TrainingDisplay:
         """One plain line on a pipe; on a terminal the live line says it."""
         self._last_row = time.monotonic()
         if self._live is None and not self._output.quiet:
-            figures = "  ".join(f"{name} {value}" for name, value in self._figures())
-            self._output.note(f"step {self._now:,}/{self._max_steps:,}  {figures}  left {self._time_left()}")
+            figures = [*self._figures(), ("left", self._time_left())]
+            told = "  ".join(f"{name} {value}" for name, value in figures if value)
+            self._output.note(f"step {self._now:,}/{self._max_steps:,}  {told}")
 
     def _print(self, *lines: Text) -> None:
         if not self._output.quiet:
@@ -115,8 +116,11 @@ class TrainingDisplay:
         return figures
 
     def _time_left(self) -> str:
+        """As a clock shows it; "" while nobody knows."""
+        if self._now >= self._max_steps:
+            return clock_time(0)
         if self._first_step is None or self._now <= self._first_step:
-            return "-:--"
+            return ""
         pace = (time.monotonic() - self._started) / (self._now - self._first_step)
         return clock_time(pace * (self._max_steps - self._now))
 
@@ -127,7 +131,7 @@ class TrainingDisplay:
         head.add_column(ratio=1)
         head.add_column(no_wrap=True)
         bar = ProgressBar(total=self._max_steps, completed=now)
-        head.add_row(f"step {now:,}/{self._max_steps:,}", bar, f"{self._time_left()} left")
+        head.add_row(f"step {now:,}/{self._max_steps:,}", bar, f"{self._time_left() or '-:--'} left")
         figures = Text("  ").join(
             Text.assemble((f"{name} ", "dim"), (value, "bold")) for name, value in self._figures()
         )
@@ -142,7 +146,7 @@ class TrainingDisplay:
 def summary(end: Finished) -> str:
     """The last line of a training."""
     why = {"max_steps": "", "max_time": " (the time is up)", "patience": " (no better loss for a while)"}
-    text = f"Done: {end.step:,} steps in {clock_time(end.seconds)}{why.get(end.stopped, '')}."
+    text = f"Done: {end.step:,} step{'s' * (end.step != 1)} in {clock_time(end.seconds)}{why.get(end.stopped, '')}."
     if end.best_val_loss is not None:
         text += f" Best validation loss {loss_in_words(end.best_val_loss)} at step {end.best_step:,}."
     return text

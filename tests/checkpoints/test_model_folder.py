@@ -33,12 +33,12 @@ def test_a_run_before_its_first_evaluation(dataset: Dataset, tmp_path: Path) -> 
 def test_a_run_whose_best_weights_are_lost(dataset: Dataset, tmp_path: Path) -> None:
     run(dataset, tmp_path / "run", {"train.max_steps": 2})
     folder = tmp_path / "run"
-    assert refused(folder, "7") == (f"'{folder}' has no checkpoint '7'.", "It keeps steps 2; `best` is there.")
+    assert refused(folder, "7") == (f"'{folder}' has no checkpoint '7'.", "Choose one of: best, last, 2.")
     (folder / names.MODEL).unlink()
     message, hint = refused(folder, "best")
     assert "nothing was evaluated yet, or it is lost" in message
     assert hint == "Use --checkpoint last, or go on with the training."
-    assert refused(folder, "7")[1] == "It keeps steps 2."
+    assert refused(folder, "7")[1] == "Choose one of: last, 2."
     shutil.rmtree(folder / names.CHECKPOINTS)
     assert refused(folder, "best") == (
         f"'{folder / names.MODEL}' is not there.",

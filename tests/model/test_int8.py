@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gptcli.errors import DeviceError
+from gptcli.errors import DeviceError, UsageError
 from gptcli.model import int8
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPT
@@ -148,7 +148,7 @@ def test_a_trained_model_says_the_same() -> None:
 
 def test_what_cannot_be_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     model = random_model(variant("gpt2"), torch.float32)
-    with pytest.raises(DeviceError, match="take the place of float32"):
+    with pytest.raises(UsageError, match="take the place of float32"):
         Int8GPT(random_model(variant("gpt2"), torch.float64))
     with pytest.raises(DeviceError, match="CPU only"):
         int8.require_int8(model.wte.weight.to("meta"))

@@ -106,8 +106,8 @@ def test_time(dataset: Dataset, tmp_path: Path, clock: Clock) -> None:
     assert steps_of(events, EvalMetrics) == [5]
     assert steps_of(events, CheckpointSaved) == [5]
     assert open_model(path).step == 5
-    finished = plan(dataset, path, {"train.max_time": "5s"})
-    assert "5 seconds are used up; --max-time 10s goes on" in finished.finished
+    (told,) = plan(dataset, path, {"train.max_time": "5s"}).notes
+    assert "5 seconds are used up; --max-time 10s goes on" in told
     events = run(dataset, path, {"train.max_time": "8s"})
     assert end(events).step == 8
     assert end(events).seconds == 8.0
@@ -169,9 +169,8 @@ def test_patience(dataset: Dataset, tmp_path: Path, validation: list[float]) -> 
     assert (best.step, best.val_loss) == (4, 2.5)
     last = open_model(path, "last")
     assert last.step == 10
-    assert (
-        "3 evaluations brought no better loss (patience); --patience 6 goes on" in plan(dataset, path, flags).finished
-    )
+    (told,) = plan(dataset, path, flags).notes
+    assert "3 evaluations brought no better loss (patience); --patience 6 goes on" in told
     validation[:] = [2.4, 2.9, 2.9, 2.9, 2.9]
     assert end(run(dataset, path, flags | {"train.patience": 6})).step == 20
     assert open_model(path).step == 12

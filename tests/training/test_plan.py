@@ -51,7 +51,6 @@ def test_the_same_again_resumes(dataset: Dataset, stopped: Path) -> None:
     assert not made.is_new
     assert made.checkpoint is not None
     assert made.checkpoint.progress.step == 5
-    assert made.finished == ""
     assert f"Resuming '{stopped}' at step 5." in made.notes
     assert made.config == read_run(stopped).config
 
@@ -120,9 +119,9 @@ def test_must_wants_a_run(dataset: Dataset, stopped: Path) -> None:
 
 def test_finished(dataset: Dataset, tmp_path: Path) -> None:
     run(dataset, tmp_path / "run", {"train.max_steps": 10})
-    assert plan(dataset, tmp_path / "run", {"train.max_steps": 10}).finished == (
-        "it has done its 10 steps; --max-steps 20 goes on"
-    )
+    told = "The run is finished: it has done 10 steps; --max-steps 20 goes on; --resume never starts another."
+    for steps in (10, 7):  # fewer than it has done change nothing: no budget or schedule is told that will not be
+        assert plan(dataset, tmp_path / "run", {"train.max_steps": steps}).notes == [told]
 
 
 def test_more_steps_move_the_schedule_and_it_is_told(dataset: Dataset, tmp_path: Path) -> None:
@@ -130,7 +129,6 @@ def test_more_steps_move_the_schedule_and_it_is_told(dataset: Dataset, tmp_path:
     flags = {"train.max_steps": 10, "optim.warmup_steps": 0, "optim.schedule": "linear"}
     run(dataset, tmp_path / "run", flags)
     made = plan(dataset, tmp_path / "run", flags | {"train.max_steps": 40})
-    assert made.finished == ""
     assert (
         "The schedule now runs over 40 steps instead of 10: the learning rate goes on at 0.0075 instead of 0.001."
         in made.notes

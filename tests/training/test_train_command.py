@@ -342,7 +342,7 @@ def test_json_of_a_stopped_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_not_a_number_ends_with_3(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer, "accumulate_gradients", lambda *arguments: torch.tensor(float("nan")))
+    monkeypatch.setattr(trainer, "accumulate_gradients", lambda *arguments, **options: torch.tensor(float("nan")))
     result = train()
     assert (result.exit_code, result.stdout) == (3, "")
     assert "became NaN or infinite" in result.stderr
