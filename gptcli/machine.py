@@ -9,8 +9,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:  # importing it takes seconds, and who asks for cores may do without it
+    import torch
 
 _CGROUPS = Path("/sys/fs/cgroup")
 
@@ -21,6 +23,8 @@ def free_memory(device: torch.device) -> int:
     On Linux the kernel's own estimate (MemAvailable), or what the process's control groups leave if that is less, so
     that a container's limit counts; on macOS the free and reclaimable pages.
     """
+    import torch
+
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free
@@ -33,6 +37,8 @@ def free_memory(device: torch.device) -> int:
 
 def total_memory(device: torch.device) -> int:
     """Bytes of memory that `device` has."""
+    import torch
+
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     if device.type == "mps":

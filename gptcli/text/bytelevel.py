@@ -86,13 +86,26 @@ class ByteLevelTokenizer:
     def encode_pieces(self, pieces: Iterable[str]) -> Iterator[np.ndarray]:
         """Ids of one text that comes in pieces, parted anywhere: the same ids as those of the whole text.
 
-        Memory is bounded by some MB where the tokenizer cuts words as GPT-2 does; for other patterns, where nobody
-        can know a safe cut, the whole text is put together first. Raises TokenizerError for unknown characters.
+        Memory is bounded where `cut` bounds it. Raises TokenizerError for unknown characters.
+        """
+        return self.encode_texts(self.cut(pieces))
+
+    def cut(self, pieces: Iterable[str]) -> Iterator[str]:
+        """The same text in pieces that, encoded one by one, give its ids.
+
+        Where a tokenizer does not cut words as GPT-2 does nobody can know a safe cut, and the text comes whole.
         """
         if self._cuttable:
-            yield from self._words.encode(self._known(recut(pieces)))
+            yield from recut(pieces)
+        elif text := "".join(pieces):
+            yield text
+
+    def encode_texts(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
+        """The ids of each text by itself. Raises TokenizerError for unknown characters."""
+        if self._cuttable:
+            yield from self._words.encode(self._known(texts))
         else:
-            for text in self._known(["".join(pieces)]):
+            for text in self._known(texts):
                 (ids,) = _encode_batch(self._library, self._name, [text], foreign=True)
                 yield np.array(ids, dtype=np.uint32)
 

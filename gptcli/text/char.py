@@ -52,11 +52,15 @@ class CharTokenizer(ByteLevelTokenizer):
         # ASCII comes first in the alphabet: ids below 128, or 255.
         self._ascii_ids = self._ids[:_BYTE_VALUES].astype(np.uint8).tobytes()
 
-    def encode_pieces(self, pieces: Iterable[str]) -> Iterator[np.ndarray]:
-        """Ids of one text that comes in pieces, parted anywhere. Raises TokenizerError for unknown characters."""
+    def cut(self, pieces: Iterable[str]) -> Iterator[str]:
+        """The same text in pieces; they may be parted anywhere."""
         for piece in pieces:
             for start in range(0, len(piece), _PART_CHARACTERS):
-                yield self._looked_up(piece[start : start + _PART_CHARACTERS])
+                yield piece[start : start + _PART_CHARACTERS]
+
+    def encode_texts(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
+        """The ids of each text. Raises TokenizerError for unknown characters."""
+        return map(self._looked_up, texts)
 
     def _looked_up(self, text: str) -> np.ndarray:
         if text.isascii():

@@ -21,6 +21,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 _CODE_POINTS = 0x110000
 _LETTER, _NUMBER, _OTHER, _SPACE, _UNSEEN = range(5)
+_FIRST_FOREIGN = 0x80
 _EXAMPLES = {_LETTER: "a", _NUMBER: "1", _OTHER: "!"}
 _BLANK, _APOSTROPHE = ord(" "), ord("'")
 _ONE_LETTER = [ord(letter) for letter in "stmd"]
@@ -35,25 +36,34 @@ class Splitter:
         self._classes = np.full(_CODE_POINTS, _UNSEEN, dtype=np.uint8)
         for point in range(128):
             self._classes[point] = self._class_of(chr(point))
-        self._ascii = self._classes[:256].tobytes()
+        self._byte_classes = self._classes[:256].tobytes()  # of a byte that is no character by itself: unseen
 
     def split(self, text: str) -> tuple[bytes, np.ndarray]:
         """A text in UTF-8, and the place of each word's first byte, int64 (words,). "" has no words."""
         data = text.encode()
+        characters = np.frombuffer(data, dtype=np.uint8)
+        classes = np.frombuffer(data.translate(self._byte_classes), dtype=np.uint8)
         if len(data) == len(text):
-            characters = np.frombuffer(data, dtype=np.uint8)
-            return data, _word_starts(characters, np.frombuffer(data.translate(self._ascii), dtype=np.uint8))
-        characters = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
-        classes = self._classes.take(characters)
+            return data, np.flatnonzero(_begins(characters, classes))
+        foreign = np.flatnonzero(characters >= _FIRST_FOREIGN)
+        points = np.frombuffer(characters[foreign].tobytes().decode().encode("utf-32-le"), dtype="<u4")
+        widths = 2 + (points >= 0x800).view(np.uint8) + (points >= 0x10000).view(np.uint8)
+        classes = classes.copy()
+        classes[foreign] = np.repeat(self._classes_of(points), widths)  # each byte has the class of its character
+        begins = _begins(characters, classes)
+        within = (characters & 0xC0) == 0x80  # bytes that go on with a character
+        while (last := np.flatnonzero(begins & within)).size:  # the last byte of white space, where it stands apart
+            begins[last], begins[last - 1] = False, True
+        return data, np.flatnonzero(begins)
+
+    def _classes_of(self, points: np.ndarray) -> np.ndarray:
+        classes: np.ndarray = self._classes.take(points)
         unseen = classes == _UNSEEN
         if unseen.any():
-            for point in np.unique(characters[unseen]).tolist():
+            for point in np.unique(points[unseen]).tolist():
                 self._classes[point] = self._class_of(chr(point))
-            classes = self._classes.take(characters)
-        starts = _word_starts(characters, classes)
-        wide = [(characters >= least).view(np.uint8) for least in (0x80, 0x800, 0x10000)]
-        ends = np.cumsum(1 + wide[0] + wide[1] + wide[2], dtype=np.int64)  # of each character, in bytes
-        return data, np.concatenate([[0], ends])[starts]
+            classes = self._classes.take(points)
+        return classes
 
     def _class_of(self, character: str) -> int:
         """One word with a letter makes a letter, and so on; what joins nothing is white space."""
@@ -63,15 +73,15 @@ class Splitter:
         return _SPACE
 
 
-def _word_starts(characters: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """The places where words begin, int64, from code points and classes (n,) of a text."""
+def _begins(characters: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Whether a word begins at each place, bool (n,), from bytes and classes (n,) of a text."""
     begins = np.ones(len(classes), dtype=np.bool_)
     np.not_equal(classes[1:], classes[:-1], out=begins[1:])
     space = classes == _SPACE
     begins[:-1] |= space[:-1] & begins[1:]  # the last white space of a stretch
     begins[1:] &= space[1:] | (characters[:-1] != _BLANK)  # a blank takes what follows it
     _mark_contractions(begins, characters)
-    return np.flatnonzero(begins)
+    return begins
 
 
 def _mark_contractions(begins: np.ndarray, characters: np.ndarray) -> None:

@@ -6,6 +6,7 @@ its words in a row.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
@@ -17,6 +18,8 @@ from gptcli.text.word_table import WordTable
 
 EncodeBatch = Callable[[list[str]], list[list[int]]]
 
+_AHEAD = 4
+"""Texts that are looked up before the ids of the first are waited for: the first ones have the most new words."""
 _MAX_WORDS = 1 << 19
 _MAX_IDS = 1 << 22
 
@@ -33,25 +36,19 @@ class WordEncoder:
     def encode(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
         """The ids of each text, uint32, as if nothing stood before or after it.
 
-        The library encodes the new words of a text while the next one is read and looked up.
+        The library encodes the new words of some texts while the next ones are read and looked up.
         """
-        waiting: Callable[[], np.ndarray] | None = None
+        begun: deque[Callable[[], np.ndarray]] = deque()
         try:
             for data, starts in map(self._splitter.split, texts):
                 if len(self._table) > _MAX_WORDS or len(self._ids.values) > _MAX_IDS:
-                    if waiting:
-                        yield waiting()
-                        waiting = None
+                    yield from _results(begun, 0)
                     self._forget()
-                following = self._begin(data, starts)
-                if waiting:
-                    yield waiting()
-                waiting = following
-            if waiting:
-                yield waiting()
-                waiting = None
+                begun.append(self._begin(data, starts))
+                yield from _results(begun, _AHEAD)
+            yield from _results(begun, 0)
         finally:
-            if waiting:
+            if begun:
                 self._forget()  # it has words whose ids were not learned
 
     def _begin(self, data: bytes, starts: np.ndarray) -> Callable[[], np.ndarray]:
@@ -90,6 +87,13 @@ class WordEncoder:
         self._ids.clear()
         self._starts.clear()
         self._starts.extend(np.zeros(1, dtype=np.int64))
+
+
+def _results(begun: deque[Callable[[], np.ndarray]], left: int) -> Iterator[np.ndarray]:
+    """The results of all but the last `left`, each taken off when it is there and was used."""
+    while len(begun) > left:
+        yield begun[0]()
+        begun.popleft()
 
 
 class _Growing:

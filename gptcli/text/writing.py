@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -17,6 +18,7 @@ from gptcli.text.char import char_tokenizer
 from gptcli.text.choice import choose_kind
 from gptcli.text.corpus import OnBytes, read_text
 from gptcli.text.manifest import FORMAT, MANIFEST_FILE, Manifest, ShardEntry, SourceEntry, SplitEntry, TokenizerEntry
+from gptcli.text.processes import Encode, encoding
 from gptcli.text.survey import Survey, Text
 from gptcli.text.tokenizer import Tokenizer, is_path, load_tokenizer
 from gptcli.text.tokenizer_json import TOKENIZER_FILE
@@ -88,15 +90,16 @@ def write_dataset(
     on_bytes = report("encoding")
     uses_end_of_text = len(survey.texts) > 1 and tokenizer.end_of_text is not None
     entries, first_token, reader = [], None, PartReader()
-    for split, parts in zip(("train", "val"), splits, strict=True):
-        writing = _SplitWriting(tokenizer, reader, uses_end_of_text, on_bytes)
-        with ShardWriter(new, split, dtype_for(tokenizer.vocab_size)) as writer:
-            for ids in writing.ids(parts):
-                writer.append(ids)
-        if writer.tokens < _MIN_TOKENS:
-            raise _too_short(split, writer.tokens)
-        entries.append(_split_entry(new, writer, writing))
-        first_token = writing.first_token if first_token is None else first_token
+    with encoding(tokenizer, survey.bytes) as encode:
+        for split, parts in zip(("train", "val"), splits, strict=True):
+            writing = _SplitWriting(tokenizer, encode, reader, uses_end_of_text, on_bytes)
+            with ShardWriter(new, split, dtype_for(tokenizer.vocab_size)) as writer:
+                for ids in writing.ids(parts):
+                    writer.append(ids)
+            if writer.tokens < _MIN_TOKENS:
+                raise _too_short(split, writer.tokens)
+            entries.append(_split_entry(new, writer, writing))
+            first_token = writing.first_token if first_token is None else first_token
     new.write(TOKENIZER_FILE, tokenizer.to_json().encode())
     assert first_token is not None, "the training split has tokens"
     manifest = Manifest(
@@ -142,21 +145,32 @@ class PartReader:
 class _SplitWriting:
     """Encodes the parts of a split, and counts their text."""
 
-    def __init__(self, tokenizer: Tokenizer, reader: PartReader, uses_end_of_text: bool, on_bytes: OnBytes) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, encode: Encode, reader: PartReader, uses_end_of_text: bool, on_bytes: OnBytes
+    ) -> None:
         self.characters = self.bytes = 0
         self.first_token: int | None = None
         """The first id that stands for text."""
-        self._tokenizer, self._reader, self._on_bytes = tokenizer, reader, on_bytes
+        self._cut, self._encode, self._reader, self._on_bytes = tokenizer.cut, encode, reader, on_bytes
         self._separator = np.array([tokenizer.end_of_text] if uses_end_of_text else [], dtype=np.uint32)
+        self._begins: deque[bool] = deque()
+        """Of the texts that are being encoded, which begin a document."""
 
     def ids(self, parts: list[Part]) -> Iterator[np.ndarray]:
-        for part in parts:
-            if part.start == 0 and self._separator.size:  # the rest of a text that was cut begins no document
+        for ids in self._encode(self._texts(parts)):
+            if self._begins.popleft() and self._separator.size:
                 yield self._separator
-            for ids in self._tokenizer.encode_pieces(self._counted(self._reader.read(part))):
-                if self.first_token is None and ids.size:
-                    self.first_token = int(ids[0])
-                yield ids
+            if self.first_token is None and ids.size:
+                self.first_token = int(ids[0])
+            yield ids
+
+    def _texts(self, parts: list[Part]) -> Iterator[str]:
+        for part in parts:
+            begins = part.start == 0  # the rest of a text that was cut begins no document
+            for text in self._cut(self._counted(self._reader.read(part))):
+                self._begins.append(begins)
+                begins = False
+                yield text
 
     def _counted(self, pieces: Iterator[str]) -> Iterator[str]:
         for piece in pieces:
