@@ -112,10 +112,10 @@ def train(task: Task, dataset: Path) -> float:
             model,
             model.hidden,
             batches.batch(step),
-            BATCH,
-            torch.float32,
-            optimizer.backward,
-            config.optim.expert_balance,
+            micro_batch_size=BATCH,
+            dtype=torch.float32,
+            backward=optimizer.backward,
+            expert_balance=config.optim.expert_balance,
         )
         optimizer.step(learning_rate(config.optim, step, steps), loss)
     return evaluate(model, data.val, batch_size=64, most_tokens=2**20, dtype=torch.float32)

@@ -45,7 +45,9 @@ optimizer = Optimizer(model, config.optim, dtype)
 for _ in range(steps):
     ids = torch.randint(65, (config.train.batch_size, config.model.block_size + 1))
     hidden = partial(model.hidden, recompute=recompute)
-    loss = accumulate_gradients(model, hidden, ids, micro, dtype, optimizer.backward)
+    loss = accumulate_gradients(
+        model, hidden, ids, micro_batch_size=micro, dtype=dtype, backward=optimizer.backward
+    )
     optimizer.step(1e-3, loss)
 status = Path("/proc/self/status")
 if status.exists():

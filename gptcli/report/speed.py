@@ -149,8 +149,7 @@ def measure_speed(subject: Subject, device: torch.device, on_stage: Callable[[st
 def new_trainer(config: RunConfig, dataset: Dataset, device: torch.device) -> Trainer:
     """A trainer as a session of `train` has it, compiled where that compiles, of a run that no folder holds."""
     trainer = Trainer(StoredRun(Path(), config, dataset.name, dataset.fingerprint), dataset, device)
-    for _ in trainer.compile():
-        pass
+    trainer.compile()
     return trainer
 
 

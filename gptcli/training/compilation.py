@@ -63,7 +63,7 @@ def _try(model: GPT, hidden: Hidden, ids: Tensor, dtype: torch.dtype) -> None:
     forked = [ids.device] if ids.device.type == "cuda" else []
     try:
         with torch.random.fork_rng(devices=forked):
-            accumulate_gradients(model, hidden, ids, len(ids), dtype, _backward)
+            accumulate_gradients(model, hidden, ids, micro_batch_size=len(ids), dtype=dtype, backward=_backward)
     finally:
         model.zero_grad()  # a backward pass that failed half-way has left some
 

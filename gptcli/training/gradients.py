@@ -22,6 +22,7 @@ def accumulate_gradients(
     model: GPT,
     hidden: Hidden,
     ids: Tensor,
+    *,
     micro_batch_size: int,
     dtype: torch.dtype,
     backward: Callable[[Tensor], None],

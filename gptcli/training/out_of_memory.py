@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
@@ -15,29 +19,43 @@ SMALLER = "Use a smaller model or context."
 """What helps where no micro-batch is small enough."""
 
 
-def no_room_for_gradients(
-    model: GPT, hidden: Hidden, optimizer: Optimizer, ids: Tensor, micro_batch_size: int, dtype: torch.dtype
-) -> OutOfMemoryError:
-    """The error for a micro-batch of ids (B, T + 1) that does not fit, with the largest half, quarter, … that does."""
-    model.zero_grad()
-    size = micro_batch_size // 2
-    while size and not _fits(model, hidden, optimizer, ids[:size], dtype):
-        size //= 2
-    hint = f"--micro-batch-size {size} fits, and gives the same result." if size else SMALLER
-    device = DEVICE_NAMES[ids.device.type]
-    return OutOfMemoryError(f"The {device} ran out of memory with {micro_batch_size} sequences at once.", hint)
+@contextmanager
+def room_for_gradients(
+    model: GPT, hidden: Hidden, optimizer: Optimizer, ids: Tensor, *, micro_batch_size: int, dtype: torch.dtype
+) -> Iterator[None]:
+    """Around passes over ids (B, T + 1), `micro_batch_size` at once.
+
+    Raises OutOfMemoryError where they do not fit, with the largest half, quarter, … of a micro-batch that does.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        traceback.clear_frames(error.__traceback__)  # they hold what the pass had kept so far
+        model.zero_grad()
+        size = micro_batch_size // 2
+        while size and not _fits(model, hidden, optimizer, ids[:size], dtype):
+            size //= 2
+        hint = f"--micro-batch-size {size} fits, and gives the same result." if size else SMALLER
+        device = DEVICE_NAMES[ids.device.type]
+        message = f"The {device} ran out of memory with {micro_batch_size} sequences at once."
+        raise OutOfMemoryError(message, hint) from error
 
 
-def no_room_for_optimizer(device: torch.device) -> OutOfMemoryError:
-    """The error for AdamW's state, which the first update allocates."""
-    return OutOfMemoryError(f"The {DEVICE_NAMES[device.type]} has no room for AdamW's state.", SMALLER)
+@contextmanager
+def room_for_optimizer(device: torch.device) -> Iterator[None]:
+    """Around an update: the first one allocates AdamW's state. Raises OutOfMemoryError where that does not fit."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        message = f"The {DEVICE_NAMES[device.type]} has no room for AdamW's state."
+        raise OutOfMemoryError(message, SMALLER) from error
 
 
 def _fits(model: GPT, hidden: Hidden, optimizer: Optimizer, ids: Tensor, dtype: torch.dtype) -> bool:
     """Whether a gradient of ids (b, T + 1) can be had beside what AdamW will keep."""
     try:
         kept = optimizer.state_to_come()
-        accumulate_gradients(model, hidden, ids, len(ids), dtype, optimizer.backward)
+        accumulate_gradients(model, hidden, ids, micro_batch_size=len(ids), dtype=dtype, backward=optimizer.backward)
     except torch.OutOfMemoryError:
         return False
     finally:

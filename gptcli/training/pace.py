@@ -43,8 +43,7 @@ def measure_pace(config: RunConfig, dataset: Dataset, device: torch.device) -> t
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         trainer = Trainer(run, dataset, device)
         start = time.perf_counter()
-        for _ in trainer.compile():
-            pass
+        trainer.compile()
         to_compile = time.perf_counter() - start
         times = []
         for _ in range(WARM_UP_STEPS + MEASURED_STEPS):

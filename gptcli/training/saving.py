@@ -25,6 +25,8 @@ class Saving:
 
     def __init__(self, run: StoredRun) -> None:
         self.run = run
+        self.saved_step = 0
+        """Step of the newest checkpoint; 0 if there is none."""
         self.failed_saves = 0
         """Checkpoints in a row that could not be written."""
         self.lost_best: StorageError | None = None
@@ -42,7 +44,7 @@ class Saving:
                 raise
             yield SaveFailed(step, f"{error.message} Training goes on.")
             return
-        self.failed_saves = 0
+        self.saved_step, self.failed_saves = step, 0
         yield CheckpointSaved(step)
         keep = self.run.config.train.keep_checkpoints
         yield from attempt(step, lambda: prune_checkpoints(self.run.path, keep))

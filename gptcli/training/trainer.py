@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
-import traceback
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from gptcli.checkpoints.checkpoint import Checkpoint, Progress
 from gptcli.checkpoints.run_folder import StoredRun
-from gptcli.errors import ModelFolderError, NonFiniteError, OutOfMemoryError
+from gptcli.errors import ModelFolderError, NonFiniteError
 from gptcli.interop.huggingface import tensors_from_hf, tensors_to_hf
 from gptcli.model.experts import Spread
 from gptcli.model.gpt import GPT
@@ -39,7 +40,7 @@ from gptcli.training.events import (
 from gptcli.training.gradients import Hidden, accumulate_gradients
 from gptcli.training.interrupt import UpdateStopped, unless_stopped
 from gptcli.training.optimizer import Optimizer
-from gptcli.training.out_of_memory import no_room_for_gradients, no_room_for_optimizer
+from gptcli.training.out_of_memory import room_for_gradients, room_for_optimizer
 from gptcli.training.random_states import random_states, restore_random_states
 from gptcli.training.samples import draw_sample
 from gptcli.training.saving import Saving
@@ -99,12 +100,13 @@ class Trainer:
         self.hidden: Hidden = self.model.hidden
         self.progress = Progress()
         self.saving = Saving(run)
-        self.saved_step = 0
-        self._start_clock()
         if checkpoint is not None:
             self.restore(checkpoint)
         elif self.config.init_from is not None:
             self.model.load_state_dict(starting_state(run.path, self.model))
+        self._began = time.perf_counter() - self.progress.seconds  # as if all sessions had been one
+        self.seconds_at_step = self.progress.seconds
+        self._mark()
 
     def fit(self) -> Iterator[Event]:
         """Train until the budget ends, yielding what happens; the last event is `Finished`.
@@ -112,8 +114,6 @@ class Trainer:
         Raises NonFiniteError, at the next logged step, when the loss or a gradient became NaN or infinite, and
         OutOfMemoryError with the micro-batch size that fits.
         """
-        self._start_clock()
-        self.seconds_at_step = self.seconds
         yield from self.compile()
         if self.config.init_from is not None and self.progress.val_loss is None:
             # The checkpoint stands before an update can replace the weights that the run folder started with.
@@ -133,11 +133,12 @@ class Trainer:
                 yield self.sample()
             if self.due(self.config.save_every):
                 yield from self.save_checkpoint()
-        if self.saved_step != self.progress.step:
+        if self.saving.saved_step != self.progress.step:
             yield from self.save_checkpoint()
         if self.saving.lost_best:
             raise self.saving.lost_best
-        yield self.finished(reason)
+        signum = self.stop_signal() if reason == "interrupted" else 0
+        yield Finished.after(self.progress, reason, seconds=self.seconds, signum=signum)
 
     def due(self, every: int) -> bool:
         """Whether something with this rhythm (0: never) happens now; at the last step everything else does."""
@@ -160,28 +161,24 @@ class Trainer:
         before = random_states(self.device) if len(ids) > self.micro_batch_size else {}  # nothing stops a single one
         spread = Spread() if self.run.config.model.n_expert else None
         try:
-            loss = accumulate_gradients(
-                self.model,
-                self.hidden,
-                ids,
-                self.micro_batch_size,
-                self.dtype,
-                unless_stopped(self.optimizer.backward, self.stop_signal),
-                self.run.config.optim.expert_balance,
-                spread,
-            )
+            with self.room_for_gradients(ids):
+                loss = accumulate_gradients(
+                    self.model,
+                    self.hidden,
+                    ids,
+                    micro_batch_size=self.micro_batch_size,
+                    dtype=self.dtype,
+                    backward=unless_stopped(self.optimizer.backward, self.stop_signal),
+                    expert_balance=self.run.config.optim.expert_balance,
+                    spread=spread,
+                )
         except UpdateStopped:
             self.model.zero_grad()
             restore_random_states(before, self.device)
             return None
-        except torch.OutOfMemoryError as error:
-            traceback.clear_frames(error.__traceback__)  # they hold what the pass had kept so far
-            raise self._no_room(ids) from error
         lr = learning_rate(self.run.config.optim, self.progress.step, self.max_steps)
-        try:
+        with room_for_optimizer(self.device):
             grad_norm = self.optimizer.step(lr, loss)
-        except torch.OutOfMemoryError as error:
-            raise no_room_for_optimizer(self.device) from error
         self.progress.step += 1
         self.progress.tokens += ids[:, 1:].numel()
         self.seconds_at_step = self.seconds
@@ -217,43 +214,42 @@ class Trainer:
 
     def evaluate(self) -> Iterator[EvalMetrics | SaveFailed]:
         """Score the validation text; the best weights so far go into the run folder."""
+        loss, progress, val = self.validation_loss(), self.progress, self.dataset.val
+        best_loss, best_step = progress.best_val_loss, progress.best_step
+        progress.val_loss = loss
+        progress.evals_since_best += 1
+        if best_loss is None or best_step is None or loss < best_loss:
+            best_loss, best_step = loss, progress.step
+            progress.evals_since_best = 0
+            yield from self.saving.best_weights(self.weights(), step=progress.step, val_loss=loss)
+            if not self.saving.lost_best:  # else the run folder still has those before
+                progress.best_val_loss, progress.best_step = best_loss, best_step
+        yield EvalMetrics(
+            step=progress.step,
+            loss=loss,
+            bits_per_byte=bits_per_unit(loss, val.tokens, val.bytes),
+            best_loss=best_loss,
+            best_step=best_step,
+            seconds=self.seconds,
+        )
+        self._mark()
+
+    def validation_loss(self) -> float:
+        """Mean loss over the validation text, in nats per token; raises NonFiniteError if it is not finite."""
         self.check_finite()
-        val = self.dataset.val
         loss = evaluate(
             self.model,
-            val,
+            self.dataset.val,
             batch_size=self.micro_batch_size,
             most_tokens=self.config.eval_tokens,
             dtype=self.dtype,
             hidden=self.hidden,
         )
-        if loss != loss or loss == float("inf"):
+        if not math.isfinite(loss):
             raise NonFiniteError(
                 f"The validation loss became {loss} at step {self.progress.step:,}.", self._retry_hint()
             )
-        progress = self.progress
-        progress.val_loss = loss
-        stored = progress.best_val_loss, progress.best_step
-        best = stored[0] is None or loss < stored[0]
-        progress.evals_since_best = 0 if best else progress.evals_since_best + 1
-        if best:
-            progress.best_val_loss, progress.best_step = loss, progress.step
-            yield from self.saving.best_weights(
-                tensors_to_hf(self.model.state_dict(), self.run.config.model), step=progress.step, val_loss=loss
-            )
-        assert progress.best_val_loss is not None
-        assert progress.best_step is not None
-        yield EvalMetrics(
-            step=progress.step,
-            loss=loss,
-            bits_per_byte=bits_per_unit(loss, val.tokens, val.bytes),
-            best_loss=progress.best_val_loss,
-            best_step=progress.best_step,
-            seconds=self.seconds,
-        )
-        if best and self.saving.lost_best:  # the run folder still has those before
-            progress.best_val_loss, progress.best_step = stored
-        self._mark()
+        return loss
 
     def sample(self) -> SampleDrawn:
         """Draw a short text from the model as it is; leaves training's random state alone."""
@@ -265,11 +261,7 @@ class Trainer:
         """Write a checkpoint, then let go of the oldest ones."""
         self.check_finite()
         self.progress.seconds = self.seconds
-        self._start_clock()
-        for event in self.saving.checkpoint(self.progress.step, self.checkpoint, lambda: bool(self.stop_reason())):
-            if isinstance(event, CheckpointSaved):
-                self.saved_step = event.step
-            yield event
+        yield from self.saving.checkpoint(self.progress.step, self.checkpoint, lambda: bool(self.stop_reason()))
         self._mark()
 
     def checkpoint(self) -> Checkpoint:
@@ -277,12 +269,16 @@ class Trainer:
         self.progress.metrics_bytes = self.log_bytes()
         return Checkpoint(
             progress=self.progress,
-            model=tensors_to_hf(self.model.state_dict(), self.run.config.model),
+            model=self.weights(),
             optimizer=self.optimizer.tensors(),
             random=random_states(self.device),
             scaler=self.optimizer.scaler_state(),
             threads=torch.get_num_threads(),
         )
+
+    def weights(self) -> dict[str, Tensor]:
+        """The model's weights under Hugging Face's names."""
+        return tensors_to_hf(self.model.state_dict(), self.run.config.model)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continue from a checkpoint exactly: weights, optimizer, random state, counters, thread count.
@@ -302,14 +298,14 @@ class Trainer:
             step = f"The checkpoint of step {checkpoint.progress.step:,}"
             raise ModelFolderError(f"{step} does not fit its run: {error}.", "Restore the run from a copy.") from error
         self.progress = checkpoint.progress
-        self.saved_step = checkpoint.progress.step
+        self.saving.saved_step = checkpoint.progress.step
         checkpoint.model.clear()  # the plan, which holds the checkpoint, lives as long as the training
         checkpoint.optimizer.clear()
 
-    def compile(self) -> Iterator[Note]:
-        """Decide on torch.compile, and tell."""
+    def compile(self) -> list[Note]:
+        """Decide on torch.compile; what to tell of it."""
         ids = self.next_batch()  # (B, T + 1); sliced on the device, as updates do: strides are part of what is compiled
-        try:
+        with self.room_for_gradients(ids):
             self.hidden, note = compile_hidden(
                 self.model,
                 ids[: self.micro_batch_size],
@@ -318,17 +314,14 @@ class Trainer:
                 dtype=self.dtype,
                 recompute=self.config.activation_checkpointing,
             )
-        except torch.OutOfMemoryError as error:
-            traceback.clear_frames(error.__traceback__)
-            raise self._no_room(ids) from error
         self._mark()
-        if note:
-            yield Note(note)
+        return [Note(note)] if note else []
 
-    def finished(self, reason: StopReason) -> Finished:
-        """The closing event."""
-        signum = self.stop_signal() if reason == "interrupted" else 0
-        return Finished.after(self.progress, reason, seconds=self.seconds, signum=signum)
+    def room_for_gradients(self, ids: Tensor) -> AbstractContextManager[None]:
+        """Around passes over ids (B, T + 1): raises OutOfMemoryError with the micro-batch size that fits."""
+        return room_for_gradients(
+            self.model, self.hidden, self.optimizer, ids, micro_batch_size=self.micro_batch_size, dtype=self.dtype
+        )
 
     def check_finite(self) -> None:
         """Raise NonFiniteError if the loss or a gradient was bad. Waits for the device."""
@@ -338,21 +331,14 @@ class Trainer:
     @property
     def seconds(self) -> float:
         """Training time over all sessions."""
-        return self.progress.seconds + time.perf_counter() - self._session_start
-
-    def _start_clock(self) -> None:
-        self._session_start = time.perf_counter()
-        self._mark()
+        return time.perf_counter() - self._began
 
     def _mark(self) -> None:
         """Training speed is measured from here: evaluations, saves and samples do not count as slow steps."""
         self._mark_time, self._mark_tokens = time.perf_counter(), self.progress.tokens
 
     def _retry_hint(self) -> str:
-        kept = f"The checkpoint of step {self.saved_step:,} is kept. " if self.saved_step else ""
+        kept = f"The checkpoint of step {step:,} is kept. " if (step := self.saving.saved_step) else ""
         rate, usual = self.run.config.optim.lr, preset(self.run.config.preset)["optim"]["lr"]
         lower = f"{usual:g} as the preset has it" if rate > usual else f"{rate / 2:g}"
         return f"{kept}Try a lower --lr, such as {lower}, with --resume never."
-
-    def _no_room(self, ids: Tensor) -> OutOfMemoryError:
-        return no_room_for_gradients(self.model, self.hidden, self.optimizer, ids, self.micro_batch_size, self.dtype)

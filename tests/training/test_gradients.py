@@ -29,7 +29,14 @@ def check_micro_batches(name: str) -> None:
         model.zero_grad()
         spread = Spread()
         loss = accumulate_gradients(
-            model, model.hidden, ids, size, torch.float64, lambda part: part.backward(), 0.5, spread
+            model,
+            model.hidden,
+            ids,
+            micro_batch_size=size,
+            dtype=torch.float64,
+            backward=lambda part: part.backward(),
+            expert_balance=0.5,
+            spread=spread,
         )
         found[size] = [loss, spread.balance_loss, spread.loads, *(p.grad for p in model.parameters())]
     for tensors in found.values():
@@ -72,7 +79,16 @@ def check_balance_loss() -> None:
     for _ in range(60):
         model.zero_grad()
         spreads.append(Spread())
-        accumulate_gradients(model, model.hidden, ids, 4, torch.float32, lambda p: p.backward(), 1.0, spreads[-1])
+        accumulate_gradients(
+            model,
+            model.hidden,
+            ids,
+            micro_batch_size=4,
+            dtype=torch.float32,
+            backward=lambda part: part.backward(),
+            expert_balance=1.0,
+            spread=spreads[-1],
+        )
         optimizer.step()
     assert spreads[0].largest_load() == 1
     assert spreads[0].balance_loss > 2
@@ -99,7 +115,16 @@ def check_recomputing(name: str, dropout: float) -> None:
         model = GPT(variant(name, dropout=dropout))
         ids = torch.randint(23, (4, 13))
         spread, hidden = Spread(), partial(model.hidden, recompute=recompute)
-        loss = accumulate_gradients(model, hidden, ids, 2, torch.float32, lambda p: p.backward(), 0.5, spread)
+        loss = accumulate_gradients(
+            model,
+            hidden,
+            ids,
+            micro_batch_size=2,
+            dtype=torch.float32,
+            backward=lambda part: part.backward(),
+            expert_balance=0.5,
+            spread=spread,
+        )
         gradients = [parameter.grad for parameter in model.parameters()]
         found.append([loss, spread.balance_loss, spread.loads, torch.get_rng_state(), *gradients])
     for one, other in zip(*found, strict=True):
@@ -126,7 +151,15 @@ def check_overfit(name: str) -> None:
     optimizer = Optimizer(model, OptimConfig(lr=0.01, weight_decay=0.0), torch.float32)
     ids = torch.randperm(23)[:18].view(2, 9)  # no token twice, so that each tells the next
     for _ in range(150):
-        loss = accumulate_gradients(model, model.hidden, ids, 2, torch.float32, optimizer.backward, 0.01)
+        loss = accumulate_gradients(
+            model,
+            model.hidden,
+            ids,
+            micro_batch_size=2,
+            dtype=torch.float32,
+            backward=optimizer.backward,
+            expert_balance=0.01,
+        )
         optimizer.step(0.01, loss)
     assert loss.item() < 0.02
 

@@ -38,8 +38,8 @@ def poison_step(monkeypatch: pytest.MonkeyPatch, number: int, poison: Poison) ->
     """Let update `number` (from 1) find what `poison` leaves."""
     plain, calls = trainer.accumulate_gradients, iter(range(1, 1000))
 
-    def poisoned(model: GPT, *arguments: object) -> Tensor:
-        loss = plain(model, *arguments)  # type: ignore[arg-type]
+    def poisoned(model: GPT, *arguments: object, **options: object) -> Tensor:
+        loss = plain(model, *arguments, **options)  # type: ignore[arg-type]
         return poison(model, loss) if next(calls) == number else loss
 
     monkeypatch.setattr(trainer, "accumulate_gradients", poisoned)

@@ -36,8 +36,8 @@ def spike_at(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     """Updates, by their number from 1, whose gradient is made a hundred times larger."""
     plain, chosen = trainer.accumulate_gradients, set[int]()
 
-    def enlarging(model: GPT, *arguments: object) -> Tensor:
-        loss = plain(model, *arguments)  # type: ignore[arg-type]
+    def enlarging(model: GPT, *arguments: object, **options: object) -> Tensor:
+        loss = plain(model, *arguments, **options)  # type: ignore[arg-type]
         if Trainer.now in chosen:  # type: ignore[attr-defined]
             for parameter in model.parameters():
                 assert parameter.grad is not None
