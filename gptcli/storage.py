@@ -7,8 +7,8 @@ Three promises hold for everything that is written here:
 - Nothing valid is overwritten in a folder that was made this way.
 - A log (`AppendLog`) only grows, and is cut only on request, to a length that a manifest named.
 
-A manifest is a JSON file that names each file of a folder with its size and sha256. Problems of the disk become
-`StorageError`; `mismatch` tells how a folder differs from its manifest.
+A manifest is a JSON file that names each file of a folder with its size and sha256; `mismatch` tells how a folder
+differs from it. `FolderLock` keeps other processes from writing meanwhile. Problems of the disk become `StorageError`.
 """
 
 from __future__ import annotations
@@ -60,8 +60,7 @@ class NewDirectory:
     def write(self, name: str, content: bytes | Iterable[bytes | memoryview]) -> None:
         """Add the file `name` and flush it to the disk."""
         with self.open(name) as file:
-            for piece in [content] if isinstance(content, bytes) else content:
-                file.write(piece)
+            _write(file, content)
 
     def make_folder(self, name: str) -> None:
         """Add an empty folder."""
@@ -122,7 +121,7 @@ def _replace_directory(final: Path, new: Path) -> None:
     _flush_directory(final.parent)  # else a power failure may undo the second renaming alone
     os.rename(replaced, new)  # a name under which nothing is put back: from here on the old folder is no longer whole
     _flush_directory(final.parent)
-    _remove_tree(new)
+    shutil.rmtree(new)
 
 
 def write_file(path: Path, content: bytes | Iterable[bytes | memoryview]) -> None:
@@ -131,8 +130,7 @@ def write_file(path: Path, content: bytes | Iterable[bytes | memoryview]) -> Non
     try:
         with disk_errors(path):
             with open(temporary, "wb") as file:
-                for piece in [content] if isinstance(content, bytes) else content:
-                    file.write(piece)
+                _write(file, content)
                 _flush(file)
             os.replace(temporary, path)
             _flush_directory(path.parent)
@@ -140,6 +138,112 @@ def write_file(path: Path, content: bytes | Iterable[bytes | memoryview]) -> Non
         with suppress(OSError):  # what went wrong first is what is told
             temporary.unlink(missing_ok=True)
         raise
+
+
+def remove_directory(path: Path) -> None:
+    """Delete a folder that this module made: renamed first, so that it never looks valid while it goes."""
+    if path.is_symlink() or not path.is_dir():
+        return
+    doomed = _hidden(path, TEMPORARY_SUFFIX)
+    with disk_errors(path):
+        os.rename(path, doomed)
+        _flush_directory(path.parent)  # else a power failure may undo the renaming, but not all of the deletions
+        shutil.rmtree(doomed)
+
+
+def remove_leftovers(folder: Path, of: str | None = None) -> None:
+    """Delete what killed processes left half-written in `folder`, and put back what they were about to replace.
+
+    What a living process is writing stays. `of` is the final name of what they were writing; None: anything.
+    """
+    name = re.escape(of) if of is not None else ".+"
+    ours = re.compile(rf"\.({name})-([0-9]+)({re.escape(TEMPORARY_SUFFIX)}|{re.escape(REPLACED_SUFFIX)})")
+    with disk_errors(folder):
+        for path in list(folder.iterdir()) if folder.is_dir() else ():
+            found = ours.fullmatch(path.name)
+            if not found or _is_another_process(int(found[2])):
+                continue
+            final = folder / found[1]
+            if found[3] == REPLACED_SUFFIX and not is_occupied(final):
+                os.rename(path, final)
+                _flush_directory(folder)
+            elif path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+def refuse_working_folder(final: Path) -> None:
+    """Raise StorageError if `final` is the folder that the user is in: a new one would leave the shell nowhere."""
+    with disk_errors(final, "Reading"):
+        is_here = final.resolve() == Path.cwd()
+    if is_here:
+        hint = "Name a folder inside or beside it with --out."
+        raise StorageError(f"'{final}' is the folder that you are in, where no new one can be put.", hint)
+
+
+def is_occupied(path: Path) -> bool:
+    """Whether anything but an empty folder stands at `path`; raises StorageError if that cannot be seen."""
+    with disk_errors(path, "Reading"):
+        return path.exists() and not (path.is_dir() and not any(path.iterdir()))
+
+
+def _hidden(final: Path, suffix: str) -> Path:
+    """The name of what this process is making, or taking away, beside its final name."""
+    return final.with_name(f".{final.name}-{os.getpid()}{suffix}")
+
+
+def _is_another_process(number: int) -> bool:
+    """Whether a process of this number runs, and is not this one."""
+    if number == os.getpid():
+        return False
+    try:
+        os.kill(number, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # somebody else's process
+        return True
+    return True
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """What a manifest says of a file: its size, and the hexadecimal sha256 of its content."""
+
+    bytes: int
+    sha256: str
+
+
+def fingerprints(folder: Path, names: Iterable[str] | None = None) -> dict[str, FileEntry]:
+    """The entries, by name, of the named files of a folder, or of all of them."""
+    with disk_errors(folder, "Reading"):
+        chosen = [path.name for path in folder.iterdir()] if names is None else names
+        files = [folder / name for name in sorted(chosen)]
+        return {file.name: FileEntry(file.stat().st_size, sha256_of_file(file)) for file in files}
+
+
+def mismatch(folder: Path, files: Mapping[str, FileEntry], *, hashes: bool = True) -> str:
+    """What is wrong with a folder against the `files` of its manifest, in words; "" if nothing is."""
+    for name, expected in files.items():
+        path = folder / name
+        if not path.is_file():
+            return f"'{path}' is missing"
+        if path.stat().st_size != expected.bytes:
+            return f"'{path}' has {path.stat().st_size:,} bytes instead of {expected.bytes:,}"
+        if hashes and sha256_of_file(path) != expected.sha256:
+            return f"'{path}' was altered (its sha256 differs)"
+    return ""
+
+
+def sha256_of_file(path: Path) -> str:
+    """Hexadecimal sha256 of a file, read in pieces."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def to_json(value: Any) -> bytes:
+    """Readable UTF-8 JSON with a final newline, entries as tables; NaN is refused, since other readers refuse it."""
+    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=asdict) + "\n").encode()
 
 
 class AppendLog:
@@ -210,123 +314,17 @@ class FolderLock:
         os.close(self._descriptor)
 
 
-@dataclass(frozen=True)
-class FileEntry:
-    """What a manifest says of a file: its size, and the hexadecimal sha256 of its content."""
-
-    bytes: int
-    sha256: str
-
-
-def fingerprints(folder: Path, names: Iterable[str] | None = None) -> dict[str, FileEntry]:
-    """The entries, by name, of the named files of a folder, or of all of them."""
-    with disk_errors(folder, "Reading"):
-        chosen = [path.name for path in folder.iterdir()] if names is None else names
-        files = [folder / name for name in sorted(chosen)]
-        return {file.name: FileEntry(file.stat().st_size, sha256_of_file(file)) for file in files}
-
-
-def mismatch(folder: Path, files: Mapping[str, FileEntry], *, hashes: bool = True) -> str:
-    """What is wrong with a folder against the `files` of its manifest, in words; "" if nothing is."""
-    for name, expected in files.items():
-        path = folder / name
-        if not path.is_file():
-            return f"'{path}' is missing"
-        if path.stat().st_size != expected.bytes:
-            return f"'{path}' has {path.stat().st_size:,} bytes instead of {expected.bytes:,}"
-        if hashes and sha256_of_file(path) != expected.sha256:
-            return f"'{path}' was altered (its sha256 differs)"
-    return ""
-
-
-def refuse_working_folder(final: Path) -> None:
-    """Raise StorageError if `final` is the folder that the user is in: a new one would leave the shell nowhere."""
-    with disk_errors(final, "Reading"):
-        is_here = final.resolve() == Path.cwd()
-    if is_here:
-        hint = "Name a folder inside or beside it with --out."
-        raise StorageError(f"'{final}' is the folder that you are in, where no new one can be put.", hint)
-
-
-def is_occupied(path: Path) -> bool:
-    """Whether anything but an empty folder stands at `path`; raises StorageError if that cannot be seen."""
-    with disk_errors(path, "Reading"):
-        return path.exists() and not (path.is_dir() and not any(path.iterdir()))
-
-
-def sha256_of_file(path: Path) -> str:
-    """Hexadecimal sha256 of a file, read in pieces."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def remove_directory(path: Path) -> None:
-    """Delete a folder that this module made: renamed first, so that it never looks valid while it goes."""
-    if path.is_symlink() or not path.is_dir():
-        return
-    doomed = _hidden(path, TEMPORARY_SUFFIX)
-    with disk_errors(path):
-        os.rename(path, doomed)
-        _flush_directory(path.parent)  # else a power failure may undo the renaming, but not all of the deletions
-        _remove_tree(doomed)
-
-
-def remove_leftovers(folder: Path, of: str | None = None) -> None:
-    """Delete what killed processes left half-written in `folder`, and put back what they were about to replace.
-
-    What a living process is writing stays. `of` is the final name of what they were writing; None: anything.
-    """
-    name = re.escape(of) if of is not None else ".+"
-    ours = re.compile(rf"\.({name})-([0-9]+)({re.escape(TEMPORARY_SUFFIX)}|{re.escape(REPLACED_SUFFIX)})")
-    with disk_errors(folder):
-        for path in list(folder.iterdir()) if folder.is_dir() else ():
-            found = ours.fullmatch(path.name)
-            if not found or _is_another_process(int(found[2])):
-                continue
-            final = folder / found[1]
-            if found[3] == REPLACED_SUFFIX and not is_occupied(final):
-                os.rename(path, final)
-                _flush_directory(folder)
-            elif path.is_dir() and not path.is_symlink():
-                _remove_tree(path)
-            else:
-                path.unlink()
-
-
-def _hidden(final: Path, suffix: str) -> Path:
-    """The name of what this process is making, or taking away, beside its final name."""
-    return final.with_name(f".{final.name}-{os.getpid()}{suffix}")
-
-
-def _is_another_process(number: int) -> bool:
-    """Whether a process of this number runs, and is not this one."""
-    if number == os.getpid():
-        return False
-    try:
-        os.kill(number, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # somebody else's process
-        return True
-    return True
-
-
-def to_json(value: Any) -> bytes:
-    """Readable UTF-8 JSON with a final newline, entries as tables; NaN is refused, since other readers refuse it."""
-    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=asdict) + "\n").encode()
-
-
-def _remove_tree(path: Path) -> None:
-    if path.exists():
-        shutil.rmtree(path)
-
-
 def _make_directories(path: Path) -> None:
     """`mkdir -p`, such that the new names survive a power failure."""
     if not path.is_dir():
         _make_directories(path.parent)
         path.mkdir(exist_ok=True)
         _flush_directory(path.parent)
+
+
+def _write(file: BinaryIO, content: bytes | Iterable[bytes | memoryview]) -> None:
+    for piece in [content] if isinstance(content, bytes) else content:
+        file.write(piece)
 
 
 def _flush(file: BinaryIO) -> None:
