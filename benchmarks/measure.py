@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -64,9 +64,16 @@ def peak_memory() -> int:
     if sys.platform == "darwin":
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # Not `ru_maxrss`, which on Linux counts what the parent held when it started this process.
-    match = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
-    assert match
-    return 1024 * int(match[1])
+    return held_by("self")
+
+
+def held_by(process: int | Literal["self"]) -> int:
+    """Most bytes of physical memory that a process has held so far; 0 where the system does not say."""
+    try:
+        found = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
+    except OSError:
+        return 0
+    return 1024 * int(found[1]) if found else 0
 
 
 def machine(device: torch.device = CPU) -> dict[str, Any]:

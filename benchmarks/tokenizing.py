@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import random
-import re
 import statistics
 import subprocess
 import sys
@@ -26,7 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import save
+from benchmarks.measure import held_by, save
+from gptcli.machine import cores
 from gptcli.text.bpe import train_bpe
 from gptcli.text.cuts import recut
 from gptcli.text.dataset import open_dataset
@@ -39,7 +39,6 @@ TIMES = 8
 """How often the text stands in the long one."""
 VOCAB_SIZE = 8192
 ROUNDS = 3
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 """As tiktoken writes it."""
 
@@ -85,15 +84,6 @@ def whole_command(*arguments: str) -> dict[str, float]:
     assert status == 0, "the command failed"
     seconds = time.perf_counter() - start
     return {"seconds": seconds, "cpu_seconds": usage.ru_utime + usage.ru_stime, "peak_memory": memory}
-
-
-def held_by(process: int) -> int:
-    """Most bytes of physical memory that a process has held so far; 0 where the system does not say."""
-    try:
-        found = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
-    except OSError:
-        return 0
-    return 1024 * int(found[1]) if found else 0
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -149,7 +139,7 @@ def measure_bpe(corpus: Path, text: str, tokenizer: Tokenizer, folder: Path) -> 
     commands, batches = [], []
     for _ in range(ROUNDS):
         commands.append(whole_command("tokenize", str(corpus), "-o", str(out), "--tokenizer", str(file), "--force"))
-        batches.append(timed(lambda: encoding.encode_ordinary_batch(batch, num_threads=CORES))[0])
+        batches.append(timed(lambda: encoding.encode_ordinary_batch(batch, num_threads=cores()))[0])
     small = list(recut(pieces_of(text)))
     library_seconds, encoded = timed(lambda: library.encode_batch_fast(small, add_special_tokens=False))
     assert_same_ids(out, encoded)
