@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from gptcli.config import SamplingConfig
+from gptcli.generation.recorded import Reader
 from gptcli.generation.sampler import Sampler
 from gptcli.generation.stops import StopMatcher
 from gptcli.generation.window import Window
@@ -78,26 +79,45 @@ def generate(
     rows = [_Row(sample, tokenizer, config, end_id) for sample in range(config.num_samples)]
     window = Window(model, config.num_samples)
     sampler = Sampler(config, allowed_ids(tokenizer, model.config.vocab_size, end_id), prompt_ids, device)
-    logits = window.prefill(prompt_ids) if config.max_new_tokens else None  # (B, V)
     first_token: float | None = None
-    for step in range(config.max_new_tokens):
-        assert logits is not None
-        tokens = sampler.choose(logits)  # (B, 1)
-        chosen: list[int] = tokens[:, 0].tolist()  # the one wait for the device
+    slides = 0
+    reader = Reader(config.num_samples) if device.type == "cuda" else None
+    for chosen, slides in _steps(window, sampler, prompt_ids, config.max_new_tokens, reader):
         first_token = clock() - started if first_token is None else first_token
         for row, token in zip(rows, chosen, strict=True):
             if row.reason is None:
                 yield from row.push(token)
                 if row.reason is not None:
-                    yield row.finished(first_token, clock() - started, window.slides)
+                    yield row.finished(first_token, clock() - started, slides)
         if all(row.reason is not None for row in rows):
             return
-        if step + 1 < config.max_new_tokens:
-            logits = window.append(tokens)
     for row in rows:
         if row.reason is None:
             yield from row.end_of_length()
-            yield row.finished(first_token, clock() - started, window.slides)
+            yield row.finished(first_token, clock() - started, slides)
+
+
+def _steps(
+    window: Window, sampler: Sampler, prompt: Tensor, steps: int, reader: Reader | None
+) -> Iterator[tuple[list[int], int]]:
+    """The ids of each step, one for every sample, and how often the window had slid when they were chosen.
+
+    With a `reader` the device computes the next step while the caller has the ids of this one, in vain if the text ends
+    there.
+    """
+    if not steps:
+        return
+    logits = window.prefill(prompt)  # (B, V)
+    for step in range(steps):
+        tokens, slides = sampler.choose(logits), window.slides  # (B, 1)
+        last = step + 1 == steps
+        if reader:
+            reader.begin(tokens)
+            if not last:
+                logits = window.append(tokens)
+        yield (reader.read() if reader else tokens[:, 0].tolist()), slides
+        if not (reader or last):
+            logits = window.append(tokens)
 
 
 def allowed_ids(tokenizer: Tokenizer, rows: int, end_id: int | None) -> Tensor:

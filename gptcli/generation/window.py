@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gptcli.errors import ModelFolderError, OutOfMemoryError
+from gptcli.generation.recorded import TOKENS_BEFORE, RecordedSteps, can_record, record_graph
 from gptcli.memory import sample_bytes
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPT
@@ -33,12 +34,16 @@ class Window:
 
     def __init__(self, model: GPT, batch_size: int) -> None:
         assert not model.training, "dropout would disturb the text"
+        self.batch_size = batch_size
         self._model = model
         self._cache = new_cache(model, batch_size)
         block_size = model.config.block_size
         self._ids = torch.empty(batch_size, block_size, dtype=torch.long, device=model.wte.weight.device)
         self.slides = 0
         """How often the oldest half was dropped since the prompt."""
+        self._appended = 0
+        self._recorded: RecordedSteps | None = None
+        self._may_record = can_record(model)
 
     @torch.inference_mode()
     def prefill(self, prompt: Tensor) -> Tensor:
@@ -48,7 +53,7 @@ class Window:
         ModelFolderError if the model computes no finite number.
         """
         prompt = prompt[:, window_start(prompt.shape[1], self._model.config.block_size) :]  # (1, S)
-        B, S = self._ids.shape[0], prompt.shape[1]
+        B, S = self.batch_size, prompt.shape[1]
         one = self._cache if B == 1 else new_cache(self._model, 1)
         logits = self._model.head(self._model.hidden(prompt, one)[:, -1])  # (1, V)
         if not torch.isfinite(logits).all():
@@ -63,7 +68,7 @@ class Window:
 
     @torch.inference_mode()
     def append(self, tokens: Tensor) -> Tensor:
-        """Add one token to each sequence, (B, 1) → logits of what follows (B, V)."""
+        """Add one token to each sequence, (B, 1) → logits of what follows (B, V); they last until the next call."""
         S = self._cache.length
         if self._cache.room == 0:
             kept = self._ids[:, window_start(S + 1, S) :]  # (B, S // 2)
@@ -72,7 +77,18 @@ class Window:
             self.slides += 1
             S = 0
         self._ids.narrow(1, S, tokens.shape[1]).copy_(tokens)
+        self._appended += 1
+        if self._may_record and self._appended > TOKENS_BEFORE and tokens.shape[1] == 1:
+            try:
+                return self._recorded_steps().append(tokens)
+            except RuntimeError:  # a driver or a kernel that cannot be recorded, or no memory to do so
+                self._may_record = False
         return self._model.head(self._model.hidden(tokens, self._cache)[:, -1])  # (B, V)
+
+    def _recorded_steps(self) -> RecordedSteps:
+        if self._recorded is None:
+            self._recorded = RecordedSteps(self._model, self._cache, self.batch_size, record_graph)
+        return self._recorded
 
 
 def require_memory(model: GPT, batch_size: int, free_bytes: int) -> None:

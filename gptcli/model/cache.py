@@ -27,31 +27,35 @@ class KVCache:
         self.block_size = config.block_size
         self.length = 0
 
+    def places(self, tokens: int) -> slice | Tensor:
+        """Where in the context the next `tokens` tokens come to stand."""
+        return slice(self.length, self.length + tokens)
+
     @property
     def room(self) -> int:
         """Tokens that still fit."""
         return self.block_size - self.length
 
-    def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Store the new tokens' keys and values (B, G, T, D) of one layer; return those that attention may see.
 
         They are (B, G, S, D), in the order of the text, the new ones last; for a single new token in any order, since
-        it sees them all.
+        it sees them all, or those that the mask, bool (1, S), says.
         """
         keys, values = self.keys[layer], self.values[layer]
         start, T, kept = self.length, k.shape[2], keys.shape[2]
         if (end := start + T) <= kept:
             keys.narrow(2, start, T).copy_(k)  # faster than slicing, which costs Python an index tuple
             values.narrow(2, start, T).copy_(v)
-            return keys.narrow(2, 0, end), values.narrow(2, 0, end)
+            return keys.narrow(2, 0, end), values.narrow(2, 0, end), None
         if T == 1:
             keys[:, :, start % kept : start % kept + 1], values[:, :, start % kept : start % kept + 1] = k, v
-            return keys, values
+            return keys, values, None
         held = torch.arange(max(0, start - kept), start, device=k.device) % kept  # where the text so far lies, in order
         k, v = torch.cat((keys[:, :, held], k), 2), torch.cat((values[:, :, held], v), 2)  # 2 of (B, G, S, D)
         newest = torch.arange(end - kept, end, device=k.device) % kept
         keys[:, :, newest], values[:, :, newest] = k[:, :, -kept:], v[:, :, -kept:]
-        return k, v
+        return k, v, None
 
     def advance(self, tokens: int) -> None:
         """Count `tokens` as cached, once every layer has appended them."""
@@ -66,6 +70,39 @@ class KVCache:
     def clear(self) -> None:
         """Forget everything; the memory stays."""
         self.length = 0
+
+
+class CacheStep(KVCache):
+    """One more token in a cache, in the same operations on the same memory wherever that token stands.
+
+    So they can be recorded and repeated. The place is a number on the device, `position` () of int64; attention gets
+    the first `visible` cached tokens and a mask. The cache must hold finite numbers everywhere, since what is masked is
+    multiplied by zero. Whoever repeats the step moves `position` and the cache's `length`.
+    """
+
+    def __init__(self, cache: KVCache, position: Tensor, visible: int) -> None:
+        self.keys, self.values, self.block_size, self.length = cache.keys, cache.values, cache.block_size, 0
+        self._position, self._visible = position, visible
+        self._slots = torch.arange(visible, device=position.device)
+
+    def places(self, tokens: int) -> Tensor:
+        """The place of the one new token, (1,)."""
+        assert tokens == 1, "a step is one token"
+        return self._position.view(1)
+
+    def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Store the new token's keys and values (B, G, 1, D); return those of up to `visible` tokens, and a mask."""
+        keys, values = self.keys[layer], self.values[layer]
+        kept = keys.shape[2]
+        slot = self._position.view(1) % kept
+        keys.index_copy_(2, slot, k)
+        values.index_copy_(2, slot, v)
+        S = min(self._visible, kept)
+        seen = (self._slots[:S] <= self._position)[None]  # (1, S); all, once a layer with a window is full
+        return keys[:, :, :S], values[:, :, :S], seen
+
+    def advance(self, tokens: int) -> None:
+        """Nothing: see the class."""
 
 
 def cached_tokens(config: ModelConfig, tokens: int | None = None) -> list[int]:

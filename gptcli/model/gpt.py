@@ -59,21 +59,26 @@ class Attention(nn.Module):
         if rotation is not None:
             q, k = rotate(q, rotation), rotate(k, rotation)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # (B, H, T, D), 2 of (B, G, T, D)
+        seen = None
         if cache is not None:
-            k, v = cache.append(self.layer, k, v)  # 2 of (B, G, S, D)
-        y = attend(q, k, v, self.dropout if self.training else 0.0, self.window)  # (B, H, T, D)
+            k, v, seen = cache.append(self.layer, k, v)  # 2 of (B, G, S, D), (1, S)
+        y = attend(q, k, v, self.dropout if self.training else 0.0, self.window, seen)  # (B, H, T, D)
         y = y.transpose(1, 2).reshape(B, T, H * D)  # (B, T, H·D)
         y = self.c_proj(y)  # (B, T, C)
         return F.dropout(y, self.dropout) if self.training and self.dropout else y
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0, window: int | None = None) -> Tensor:
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0, window: int | None = None, seen: Tensor | None = None
+) -> Tensor:
     """Softmax(q kᵀ / √D) v: q (B, H, T, D), k and v (B, G, S, D) → (B, H, T, D).
 
-    Query t sees keys up to S - T + t, and of those the last `window`.
+    Query t sees keys up to S - T + t, and of those the last `window`; or those that `seen`, bool (1, S), says.
     """
     T, S = q.shape[2], k.shape[2]
     grouped = k.shape[1] != q.shape[1]
+    if seen is not None:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=grouped)
     if (T == S or T == 1) and (window is None or window >= S):  # a whole sequence, or one token that sees everything
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=T > 1, enable_gqa=grouped)
     mask = torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)  # (T, S)
@@ -203,14 +208,16 @@ class GPT(nn.Module):
         a block's activations are computed again in the backward pass instead of kept (Chen et al. 2016, "Training Deep
         Nets with Sublinear Memory Cost").
         """
-        T, past = ids.shape[1], cache.length if cache is not None else 0
-        assert past + T <= self.config.block_size, "more tokens than the context holds"
+        T = ids.shape[1]
+        room = cache.room if cache is not None else self.config.block_size
+        assert room >= T, "more tokens than the context holds"
+        places = cache.places(T) if cache is not None else slice(T)
         x: Tensor = self.wte(ids)  # (B, T, C)
         if self.config.position == "learned":
-            x = x + self.wpe.weight[past : past + T]
+            x = x + self.wpe.weight[places]
         elif self.sinusoids is not None:
-            x = x + self.sinusoids[past : past + T]
-        rotation = self.rotations[:, past : past + T] if self.rotations is not None else None  # (2, T, 1, D)
+            x = x + self.sinusoids[places]
+        rotation = self.rotations[:, places] if self.rotations is not None else None  # (2, T, 1, D)
         if self.training and self.config.dropout:
             x = F.dropout(x, self.config.dropout)
         for block in self.h:

@@ -100,7 +100,7 @@ def test_interactive_continues_line_after_line(sample: Sample) -> None:
 def test_a_long_prompt_works_and_is_told(sample: Sample) -> None:
     answer = sample("-p", "abcdefg" * 10, "-n", "5")
     assert answer.code == 0
-    assert "70 tokens, more than the context of 16: the model sees the last 14." in answer.err
+    assert "70 tokens, more than the context of 16: the model sees the last 14, as" in answer.err
 
 
 def test_unknown_characters(sample: Sample) -> None:

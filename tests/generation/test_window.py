@@ -109,7 +109,7 @@ def windowed_logits(model: GPT, ids: Tensor, prefilled: int) -> tuple[Tensor, in
     """The same from the product, and how often the window slid."""
     cached = Window(model, ids.shape[0])
     logits = [cached.prefill(ids[:1, :prefilled])]
-    logits += [cached.append(ids[:, t : t + 1]) for t in range(prefilled, ids.shape[1])]
+    logits += [cached.append(ids[:, t : t + 1]).clone() for t in range(prefilled, ids.shape[1])]
     return torch.stack(logits, dim=1), cached.slides
 
 
