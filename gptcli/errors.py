@@ -30,6 +30,11 @@ def reason_of(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
+def first_line(error: Exception) -> str:
+    """What a library's error says, where it may say pages; its name if it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 class GptcliError(Exception):
     """An expected failure: `message` is one human sentence, `hint` says what to do next ("" for none)."""
 

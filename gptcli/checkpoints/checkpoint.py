@@ -3,7 +3,7 @@
 A checkpoint is a folder `checkpoints/step-00002000/` that appears complete or not at all:
 
     model.safetensors       weights, in Hugging Face's names and layout
-    optimizer.safetensors   AdamW's state and the random generators' states
+    optimizer.safetensors   the optimizers' state and that of the random generators
     state.json              counters, loss scaler, thread count
     manifest.json           sizes and sha256 of the above, written last
 """
@@ -79,7 +79,7 @@ def save_checkpoint(run: Path, checkpoint: Checkpoint) -> Path:
 
     Raises StorageError, with nothing half-written.
     """
-    folder = run / names.CHECKPOINTS / names.checkpoint_name(checkpoint.progress.step)
+    folder = names.checkpoint_folder(run, checkpoint.progress.step)
     random = {RANDOM_PREFIX + name: state for name, state in checkpoint.random.items()}
     state = {
         "format": FORMAT,
@@ -136,7 +136,7 @@ def newest_checkpoint(run: Path) -> tuple[Checkpoint | None, list[str]]:
     skipped: list[str] = []
     for step in reversed(checkpoint_steps(run)):
         try:
-            return load_checkpoint(run / names.CHECKPOINTS / names.checkpoint_name(step)), skipped
+            return load_checkpoint(names.checkpoint_folder(run, step)), skipped
         except ModelFolderError as error:
             skipped.append(f"Skipped the checkpoint of step {step:,}: {error.message}")
     return None, skipped
@@ -146,7 +146,7 @@ def read_progress(run: Path) -> Progress | None:
     """The counters of the newest checkpoint whose small files can be read; its weights are not verified."""
     for step in reversed(checkpoint_steps(run)):
         try:
-            state = read_json(run / names.CHECKPOINTS / names.checkpoint_name(step) / names.STATE)
+            state = read_json(names.checkpoint_folder(run, step) / names.STATE)
             return _PROGRESS.validate_python(state["progress"])
         except (ModelFolderError, KeyError, ValidationError):
             continue
@@ -158,7 +158,7 @@ def discard_damaged(run: Path, newer_than: int) -> None:
 
     Raises StorageError, with nothing deleted, if one of them is sound: then another process has written it just now.
     """
-    folders = {step: run / names.CHECKPOINTS / names.checkpoint_name(step) for step in checkpoint_steps(run)}
+    folders = {step: names.checkpoint_folder(run, step) for step in checkpoint_steps(run)}
     doomed = [folder for step, folder in folders.items() if step > newer_than]
     for folder in doomed:
         with suppress(ModelFolderError):
@@ -173,4 +173,4 @@ def prune_checkpoints(run: Path, keep: int) -> None:
     if (run / names.CHECKPOINTS).is_symlink():
         return
     for step in checkpoint_steps(run)[:-keep]:
-        remove_directory(run / names.CHECKPOINTS / names.checkpoint_name(step))
+        remove_directory(names.checkpoint_folder(run, step))

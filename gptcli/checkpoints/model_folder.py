@@ -91,9 +91,8 @@ def open_model(folder: Path, checkpoint: str = "best") -> ModelFolder:
 
 def _row(value: object, config: ModelConfig) -> int | None:
     """A token id that the model has a row for, of a list the first one; published folders may hold ids beyond."""
-    if isinstance(value, list):
-        return next((token for token in value if _row(token, config) is not None), None)
-    return value if isinstance(value, int) and 0 <= value < config.vocab_size else None
+    tokens = value if isinstance(value, list) else [value]
+    return next((token for token in tokens if isinstance(token, int) and 0 <= token < config.vocab_size), None)
 
 
 def build_model(config: ModelConfig, tensors: dict[str, Tensor], where: Path) -> GPT:
@@ -119,9 +118,9 @@ def _read_checkpoint(
             raise _no_best_weights(folder, steps)
         return read_weights(folder, config)
     if checkpoint == "last" and steps:
-        return read_weights(folder / names.CHECKPOINTS / names.checkpoint_name(steps[-1]), config)
+        return read_weights(names.checkpoint_folder(folder, steps[-1]), config)
     if found := [step for step in steps if str(step) == checkpoint]:
-        return read_weights(folder / names.CHECKPOINTS / names.checkpoint_name(found[0]), config)
+        return read_weights(names.checkpoint_folder(folder, found[0]), config)
     there = [*(["best"] if has_weights(folder) else []), *(["last"] if steps else []), *map(str, steps)]
     hint = f"Choose one of: {', '.join(there)}." if there else "It keeps no checkpoint."
     raise ModelFolderError(f"'{folder}' has no checkpoint '{checkpoint}'.", hint)

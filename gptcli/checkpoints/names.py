@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from gptcli.text.tokenizer_json import TOKENIZER_FILE
 
 CONFIG = "config.json"
@@ -24,6 +26,11 @@ _STEP_PREFIX = "step-"
 def checkpoint_name(step: int) -> str:
     """2000 → "step-00002000"."""
     return f"{_STEP_PREFIX}{step:08d}"
+
+
+def checkpoint_folder(run: Path, step: int) -> Path:
+    """runs/book, 2000 → runs/book/checkpoints/step-00002000."""
+    return run / CHECKPOINTS / checkpoint_name(step)
 
 
 def checkpoint_step(name: str) -> int | None:

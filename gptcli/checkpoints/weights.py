@@ -77,10 +77,11 @@ def _require_size_of(files: list[Path], config: ModelConfig, where: Path) -> Non
 
 def _read_shards(folder: Path, index: Path, config: ModelConfig) -> dict[str, Tensor]:
     weight_map = _weight_map(read_json(index), index)
-    _require_size_of([folder / file for file in sorted(set(weight_map.values()))], config, index)
+    files = sorted(set(weight_map.values()))
+    _require_size_of([folder / file for file in files], config, index)
     tensors: dict[str, Tensor] = {}
     problems: list[str] = []
-    for file in sorted(set(weight_map.values())):
+    for file in files:
         stored, _ = read_tensors(folder / file)
         listed = {name for name, where in weight_map.items() if where == file}
         problems += [f"{file} lacks {name}" for name in listed - stored.keys()]

@@ -17,6 +17,7 @@ from gptcli.export.card import export_card
 from gptcli.export.exported import Exported
 from gptcli.interop.hub import model_name
 from gptcli.interop.huggingface import no_counterpart, tensors_to_hf
+from gptcli.model.precision import dtype_name
 from gptcli.storage import new_directory
 
 HfType = Literal["f32", "f16", "bf16"]
@@ -30,9 +31,7 @@ NAMES = (
 def export_hf(folder: ModelFolder, path: Path, type: HfType, *, force: bool) -> Exported:
     """Make the folder at `path`."""
     dtype = DTYPES[type]
-    files = hugging_face_files(
-        folder.model.config, folder.tokenizer, folder.start_id, folder.end_id, str(dtype).removeprefix("torch.")
-    )
+    files = hugging_face_files(folder.model.config, folder.tokenizer, folder.start_id, folder.end_id, dtype_name(dtype))
     weights = {
         name: tensor.to(dtype) for name, tensor in tensors_to_hf(folder.model.state_dict(), folder.model.config).items()
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gptcli.errors import ExportError, UsageError
+from gptcli.errors import ExportError, UsageError, first_line
 from gptcli.interop.hub import is_repository
 
 _DOCUMENTATION = "https://huggingface.co/docs/hub/security-tokens"
@@ -58,7 +58,7 @@ def _explained(error: Exception, repository: str) -> ExportError:
         return ExportError(
             "HF_HUB_OFFLINE is set, so that nothing is uploaded.", "Unset it, and run the command again with --force."
         )
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     return ExportError(
-        f"The Hub could not be reached: {reason}.", "Check the network, and run the command again with --force."
+        f"The Hub could not be reached: {first_line(error)}.",
+        "Check the network, and run the command again with --force.",
     )

@@ -10,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-from gptcli.errors import GptcliError, ModelFolderError, UsageError
+from gptcli.errors import GptcliError, ModelFolderError, UsageError, first_line
 from gptcli.text.corpus import refuse_address
 
 SCHEME = "hf://"
@@ -106,6 +106,5 @@ def _explained(error: Exception, address: str) -> GptcliError:
         hint = "Unset it, or give a local folder." if HF_HUB_OFFLINE else "Check the network, or give a local folder."
         return ModelFolderError(f"'{address}' is not in the cache, and {why}.", hint)
     status = getattr(getattr(error, "response", None), "status_code", None)
-    lines = str(error).splitlines()
-    reason = f"status {status}" if status is not None else lines[0] if lines else type(error).__name__
+    reason = first_line(error) if status is None else f"status {status}"
     return ModelFolderError(f"'{address}' could not be downloaded: {reason}.", "Run the command again later.")

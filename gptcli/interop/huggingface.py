@@ -33,7 +33,6 @@ OWN = Architecture(
 
 ARCHITECTURES = {a.model_type: a for a in (GPT2, LLAMA, MISTRAL, QWEN3, MIXTRAL, QWEN3_MOE, OWN)}
 
-
 GPT2_KNOBS: dict[str, Any] = {
     "position": "learned", "norm": "layernorm", "norm_placement": "pre", "mlp": "gelu", "bias": True,
     "n_kv_head": None, "head_dim": None, "qk_norm": False, "sliding_window": None, "n_expert": 0, "logit_softcap": 0.0,

@@ -23,7 +23,7 @@ class Part:
     """Whether the matrix is stored (in, out) there; ours is (out, in)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Architecture:
     """A kind of model that Hugging Face's transformers knows."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from gptcli.config import ModelConfig
@@ -175,22 +176,46 @@ def _qwen3_moe_from_values(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-LLAMA = Architecture("llama", "LlamaForCausalLM", "Llama", _llama_parts, _to_values, _from_values, _REQUIRED)
-MISTRAL = Architecture(
-    "mistral", "MistralForCausalLM", "Mistral", _llama_parts, _mistral_to_values, _mistral_from_values, _REQUIRED
+LLAMA = Architecture(
+    model_type="llama",
+    class_name="LlamaForCausalLM",
+    title="Llama",
+    parts=_llama_parts,
+    to_values=_to_values,
+    from_values=_from_values,
+    required=_REQUIRED,
 )
-QWEN3 = Architecture(
-    "qwen3", "Qwen3ForCausalLM", "Qwen3", _llama_parts, _qwen3_to_values, _qwen3_from_values, _REQUIRED
+MISTRAL = replace(
+    LLAMA,
+    model_type="mistral",
+    class_name="MistralForCausalLM",
+    title="Mistral",
+    to_values=_mistral_to_values,
+    from_values=_mistral_from_values,
 )
-MIXTRAL = Architecture(
-    "mixtral", "MixtralForCausalLM", "Mixtral", _mixtral_parts, _mixtral_to_values, _mixtral_from_values, _REQUIRED
+QWEN3 = replace(
+    LLAMA,
+    model_type="qwen3",
+    class_name="Qwen3ForCausalLM",
+    title="Qwen3",
+    to_values=_qwen3_to_values,
+    from_values=_qwen3_from_values,
 )
-QWEN3_MOE = Architecture(
-    "qwen3_moe",
-    "Qwen3MoeForCausalLM",
-    "Qwen3-MoE",
-    _llama_parts,
-    _qwen3_moe_to_values,
-    _qwen3_moe_from_values,
-    _REQUIRED | {"norm_topk_prob": (True,), "decoder_sparse_step": (1, None), "mlp_only_layers": ([], None)},
+MIXTRAL = replace(
+    LLAMA,
+    model_type="mixtral",
+    class_name="MixtralForCausalLM",
+    title="Mixtral",
+    parts=_mixtral_parts,
+    to_values=_mixtral_to_values,
+    from_values=_mixtral_from_values,
+)
+QWEN3_MOE = replace(
+    LLAMA,
+    model_type="qwen3_moe",
+    class_name="Qwen3MoeForCausalLM",
+    title="Qwen3-MoE",
+    to_values=_qwen3_moe_to_values,
+    from_values=_qwen3_moe_from_values,
+    required=_REQUIRED | {"norm_topk_prob": (True,), "decoder_sparse_step": (1, None), "mlp_only_layers": ([], None)},
 )

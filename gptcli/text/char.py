@@ -15,6 +15,7 @@ No merge can cross two characters: the left side of each begins with a character
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -30,7 +31,6 @@ from gptcli.text.tokenizer_json import (
     new_document,
 )
 
-_CODE_POINTS = 0x110000
 _BYTE_VALUES = 256
 _UNKNOWN = -1
 _UNKNOWN_BYTE = 255
@@ -47,7 +47,7 @@ class CharTokenizer(ByteLevelTokenizer):
         """`characters` is the alphabet of `document`."""
         super().__init__(document, name)
         self.emittable[len(characters) : -1] = False
-        self._ids = np.full(_CODE_POINTS, _UNKNOWN, dtype=np.int32)
+        self._ids = np.full(sys.maxunicode + 1, _UNKNOWN, dtype=np.int32)
         self._ids[[ord(character) for character in characters]] = np.arange(len(characters))
         # ASCII comes first in the alphabet: ids below 128, or 255.
         self._ascii_ids = self._ids[:_BYTE_VALUES].astype(np.uint8).tobytes()

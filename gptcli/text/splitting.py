@@ -16,10 +16,11 @@ Unicode versions disagree on some characters, so the library itself is asked for
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 from tokenizers.pre_tokenizers import ByteLevel
 
-_CODE_POINTS = 0x110000
 _LETTER, _NUMBER, _OTHER, _SPACE, _UNSEEN = range(5)
 _FIRST_FOREIGN = 0x80
 _EXAMPLES = {_LETTER: "a", _NUMBER: "1", _OTHER: "!"}
@@ -33,7 +34,7 @@ class Splitter:
 
     def __init__(self) -> None:
         self._library = ByteLevel(add_prefix_space=False)
-        self._classes = np.full(_CODE_POINTS, _UNSEEN, dtype=np.uint8)
+        self._classes = np.full(sys.maxunicode + 1, _UNSEEN, dtype=np.uint8)
         for point in range(128):
             self._classes[point] = self._class_of(chr(point))
         self._byte_classes = self._classes[:256].tobytes()  # of a byte that is no character by itself: unseen

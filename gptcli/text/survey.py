@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,6 @@ from gptcli.errors import CorpusError
 from gptcli.text.char import code_points
 from gptcli.text.corpus import NotTextError, OnBytes, TextFile, has_byte_order_mark, read_text
 
-_CODE_POINTS = 0x110000
 _DEFAULT_TRAIN_SHARE = 0.9
 _MAX_HELD_OUT_BYTES = 10_000_000
 
@@ -60,7 +60,7 @@ def survey(files: Sequence[TextFile], on_bytes: OnBytes) -> Survey:
 
     In a folder, empty, blank and binary files are passed over, and told; named ones are errors.
     """
-    seen = np.zeros(_CODE_POINTS, dtype=np.bool_)
+    seen = np.zeros(sys.maxunicode + 1, dtype=np.bool_)
     texts: list[Text] = []
     blank: list[TextFile] = []
     binary: list[TextFile] = []
@@ -101,7 +101,7 @@ class _Look:
     """What the pieces of one file have shown so far."""
 
     def __init__(self) -> None:
-        self.seen = np.zeros(_CODE_POINTS, dtype=np.bool_)
+        self.seen = np.zeros(sys.maxunicode + 1, dtype=np.bool_)
         self.characters = self.bytes = 0
         self.blank, self.crlf = True, False
         self._known = bytes(range(0x80, 0x100))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gptcli.config import Compile
-from gptcli.errors import DeviceError
+from gptcli.errors import DeviceError, first_line
 from gptcli.model.gpt import GPT
 from gptcli.training.gradients import Hidden, accumulate_gradients
 
@@ -38,7 +38,7 @@ def compile_hidden(
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:  # every failure of dynamo and inductor is one
-        problem = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        problem = first_line(error)
         if mode == "on":
             raise DeviceError(f"torch.compile failed: {problem}.", "Use --compile off.") from error
         return hidden, f"Not compiled, because torch.compile failed: {problem}."

@@ -49,6 +49,7 @@ def evaluate(
     try:
         for first in range(0, len(whole), batch_size):
             chosen = whole[first : first + batch_size]
+            # Only batches of one shape: for another it would be compiled anew.
             compiled = hidden if hidden is not None and len(chosen) == batch_size else model.hidden
             losses.append(_loss_sum(model, compiled, split.stream.windows(chosen, T + 1), dtype))
             scored += len(chosen) * T

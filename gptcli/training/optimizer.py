@@ -50,7 +50,7 @@ class Optimizer:
 
         Returns the gradient's norm before clipping, ().
         """
-        for optimizer in self.both():
+        for optimizer in self.optimizers():
             for group in optimizer.param_groups:
                 group["lr"] = lr
             self.scaler.unscale_(optimizer)
@@ -60,14 +60,14 @@ class Optimizer:
         self.skips_in_row = (self.skips_in_row + bad) * bad
         spike = self.spikes.stands_out(loss, norm).float() if self.spikes else torch.zeros_like(bad)  # ()
         skipped = bad + spike  # ()
-        for optimizer in self.both():  # not by `scaler.step`, which does not look at the loss
+        for optimizer in self.optimizers():  # not by `scaler.step`, which does not look at the loss
             optimizer.found_inf = skipped  # type: ignore[attr-defined]
             optimizer.step()
             optimizer.zero_grad()
         self.scaler.update()
         return norm
 
-    def both(self) -> list[torch.optim.Optimizer]:
+    def optimizers(self) -> list[torch.optim.Optimizer]:
         """AdamW, and Muon where it is used."""
         return [self.adamw, *([self.muon] if self.muon else [])]
 

@@ -9,7 +9,7 @@ import torch
 
 from gptcli.checkpoints.checkpoint import Checkpoint, newest_checkpoint
 from gptcli.checkpoints.model_folder import verify_run_files
-from gptcli.checkpoints.run_folder import is_run, lost_checkpoints, next_free, read_run
+from gptcli.checkpoints.run_folder import StoredRun, is_run, lost_checkpoints, next_free, read_run
 from gptcli.config import CHANGEABLE_ON_RESUME, RunConfig, differences
 from gptcli.errors import ModelFolderError, UsageError
 from gptcli.text.dataset import Dataset
@@ -63,27 +63,10 @@ def _plan_resume(request: Request, dataset: Dataset, path: Path, device: torch.d
     stored = read_run(path)
     made = complete_config(request, dataset, device, stored.config, start)
     config, notes = made.config, made.notes
-    changed = {
-        key: values
-        for key, values in differences(stored.config, config).items()
-        if key not in CHANGEABLE_ON_RESUME and not key.startswith(COMPARED_AS_DATA)
-    }
-    if stored.data_fingerprint != dataset.fingerprint:
-        changed["data"] = (stored.data_name, f"{dataset.name} (another text or tokenizer)")
-    if changed:
-        listed = "; ".join(f"{key}: {was} → {now}" for key, (was, now) in changed.items())
-        raise UsageError(
-            f"'{path}' is a run with another configuration ({listed}).",
-            f"Give the old values to go on with it, or start '{next_free(path)}' with --resume never.",
-        )
+    _refuse_changes(stored, config, dataset)
     checkpoint, skipped = newest_checkpoint(path)
-    if checkpoint is None and skipped:  # starting from the beginning would put worse weights in the place of the best
-        hint = "Restore one from a copy, or start another run with --resume never; the best weights are untouched."
-        raise ModelFolderError(f"No checkpoint of '{path}' can be used. {' '.join(skipped)}", hint)
-    if checkpoint is None and (best := lost_checkpoints(path)):
-        hint = "Restore it from a copy, or start another run with --resume never; the best weights are untouched."
-        raise ModelFolderError(f"'{path}' has weights of step {best:,}, but its folder 'checkpoints' is gone.", hint)
     if checkpoint is None:
+        _refuse_to_begin_again(path, skipped)
         notes = [f"'{path}' has no checkpoint yet: training starts from its beginning.", *notes]
     elif why := why_finished(config, checkpoint.progress):  # nothing is done by the config that the notes describe
         notes = [*skipped, f"The run is finished: {why}; --resume never starts another."]
@@ -99,3 +82,34 @@ def _plan_resume(request: Request, dataset: Dataset, path: Path, device: torch.d
         checkpoint=checkpoint,
         start=start,
     )
+
+
+def _refuse_changes(stored: StoredRun, config: RunConfig, dataset: Dataset) -> None:
+    """Raise UsageError where a run would go on as another one: with other data, or what may not change."""
+    changed = {
+        key: values
+        for key, values in differences(stored.config, config).items()
+        if key not in CHANGEABLE_ON_RESUME and not key.startswith(COMPARED_AS_DATA)
+    }
+    if stored.data_fingerprint != dataset.fingerprint:
+        changed["data"] = (stored.data_name, f"{dataset.name} (another text or tokenizer)")
+    if changed:
+        listed = "; ".join(f"{key}: {was} → {now}" for key, (was, now) in changed.items())
+        raise UsageError(
+            f"'{stored.path}' is a run with another configuration ({listed}).",
+            f"Give the old values to go on with it, or start '{next_free(stored.path)}' with --resume never.",
+        )
+
+
+def _refuse_to_begin_again(path: Path, skipped: list[str]) -> None:
+    """Raise ModelFolderError for a run that lost its checkpoints: its best weights would give way to worse ones.
+
+    `skipped` says of each checkpoint that is there why it cannot be used.
+    """
+    instead = "from a copy, or start another run with --resume never; the best weights are untouched."
+    if skipped:
+        message = f"No checkpoint of '{path}' can be used. {' '.join(skipped)}"
+        raise ModelFolderError(message, f"Restore one {instead}")
+    if best := lost_checkpoints(path):
+        message = f"'{path}' has weights of step {best:,}, but its folder 'checkpoints' is gone."
+        raise ModelFolderError(message, f"Restore it {instead}")

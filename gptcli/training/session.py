@@ -48,7 +48,7 @@ def train(plan: Plan, dataset: Dataset, device: torch.device, stop_signal: Calla
         if not plan.is_new:
             run = update_config(run, plan.config)
         prepare_device(device, deterministic=plan.config.train.deterministic)
-        from gptcli.training.tensorboard import TensorBoardLog
+        from gptcli.training.tensorboard import TensorBoardLog  # no dry run and no refusal has to wait for it
 
         with (
             closing(MetricsLog(plan.path, progress.metrics_bytes)) as metrics,

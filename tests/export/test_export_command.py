@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 
 def model_folder(path: Path, **knobs: object) -> Path:
     """A folder with a small character model, and the checkpoint of step 7."""
-    checkpoint = path / names.CHECKPOINTS / names.checkpoint_name(7)
+    checkpoint = names.checkpoint_folder(path, 7)
     checkpoint.mkdir(parents=True)
     tokenizer = char_tokenizer("abc\n")
     shape = {"vocab_size": tokenizer.vocab_size, "n_layer": 1, "n_head": 2, "n_embd": 16, "block_size": 16}

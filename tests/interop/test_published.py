@@ -149,6 +149,8 @@ def test_control_a_turned_matrix_is_noticed(folder: Path, monkeypatch: pytest.Mo
 def test_several_end_tokens(folder: Path) -> None:
     change_json(folder / "generation_config.json", eos_token_id=[99_999, 5, 7])
     assert open_model(folder).end_id == 5, "the first that the model has a row for"
+    change_json(folder / "generation_config.json", eos_token_id=[[5], 7])
+    assert open_model(folder).end_id == 7, "a list is no id"
     change_json(folder / "generation_config.json", eos_token_id=[99_999])
     assert open_model(folder).end_id is None
 
