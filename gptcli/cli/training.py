@@ -84,7 +84,8 @@ def run_training(options: TrainOptions, output: Output, command: str) -> None:
         f"Training on {device}, {torch.get_num_threads()} CPU threads, torch.compile {plan.config.train.compile}."
     )
     on_signal = functools.partial(output.warn, "Stopping: saving first. Once more ends at once.")
-    with graceful_stop(on_signal) as stop_signal, TrainingDisplay(output, plan.config) as display:
+    begin = plan.checkpoint.progress.step if plan.checkpoint else 0
+    with graceful_stop(on_signal) as stop_signal, TrainingDisplay(output, plan.config, begin) as display:
         for event in train(plan, prepared.dataset, device, stop_signal):
             display.show(event)
     assert isinstance(event, Finished)

@@ -162,7 +162,7 @@ def activations(config: ModelConfig, batch_size: int, length: int) -> tuple[Stag
         "sinusoidal": [Stage("sinusoids", (T, C), 1, "positions as sines and cosines, added")],
         "rope": [],
     }
-    turned = "queries by head" + (", turned by their position" if config.position == "rope" else "")
+    turned = "queries by head" + (", turned by position" if config.position == "rope" else "")
     router = [Stage("h.*.mlp.router", (B, T, config.n_expert), L, "a probability for each expert")]
     before, after = ("norm before", "the sum") if config.norm_placement == "pre" else ("norm after", "the normed sum")
     return (

@@ -30,15 +30,15 @@ FALL_SHARE = 0.03
 
 
 class TrainingDisplay:
-    """Shows events as they come; use it as a context."""
+    """Shows events as they come, of a training that goes on from `step`; use it as a context."""
 
-    def __init__(self, output: Output, config: RunConfig) -> None:
+    def __init__(self, output: Output, config: RunConfig, step: int = 0) -> None:
         self._output = output
         self._max_steps = config.train.max_steps or 0
         self._started = time.monotonic()
         self._first_step: int | None = None
         self._last_row = time.monotonic()
-        self._now = 0
+        self._now = step
         self._step: StepMetrics | None = None
         self._eval: EvalMetrics | None = None
         self._losses: list[Point] = []
@@ -135,6 +135,8 @@ class TrainingDisplay:
         figures = Text("  ").join(
             Text.assemble((f"{name} ", "dim"), (value, "bold")) for name, value in self._figures()
         )
+        if not self._losses or self._console.options.ascii_only:
+            return Group(head, figures)
         settled = [point for point in self._losses if point[0] >= FALL_SHARE * now] or self._losses
         width, room = self._console.width, self._console.height - LINES_BESIDE_CURVE
         height = min(max(room, LOWEST_CURVE), HIGHEST_CURVE)

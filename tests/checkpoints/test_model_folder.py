@@ -54,6 +54,29 @@ def test_a_folder_may_have_any_name(dataset: Dataset, tmp_path: Path, name: str)
     assert isinstance(inspect_path(tmp_path / name, None, None), RunReport)
 
 
+def test_folders_that_are_no_models_are_called_what_they_are(dataset: Dataset, tmp_path: Path) -> None:
+    def told(folder: Path) -> tuple[str, str]:
+        with pytest.raises(ModelFolderError) as refusal:
+            read_model_config(folder)
+        return refusal.value.message, refusal.value.hint
+
+    hint = f"Train a model on it: gptcli train {dataset.path}"
+    assert told(dataset.path) == (f"'{dataset.path}' is a dataset, not a model.", hint)
+    create_run(tmp_path / "runs/one", plan(dataset, tmp_path / "run").config, dataset)
+    runs = tmp_path / "runs"
+    assert told(runs) == (f"'{runs}' is a folder of runs.", f"Name one of them, such as '{runs / 'one'}'.")
+    (tmp_path / "texts").mkdir()
+    assert "is no model folder: it has no config.json" in told(tmp_path / "texts")[0]
+
+
+def test_a_damaged_small_file_can_be_restored(tmp_path: Path) -> None:
+    for content in (b"{", b"[]"):
+        (tmp_path / "config.json").write_bytes(content)
+        with pytest.raises(ModelFolderError) as refusal:
+            read_model_config(tmp_path)
+        assert refusal.value.hint == "Restore the file from a copy."
+
+
 def test_what_is_not_there_is_no_pickle(tmp_path: Path) -> None:
     with pytest.raises(ModelFolderError, match="There is no"):
         read_model_config(tmp_path / "nowhere.pt")

@@ -213,7 +213,7 @@ def test_markdown_is_one_table(tmp_path: Path) -> None:
         (["--preset", "nano", "--length", "129"], 2, "context of 128"),
         (["--preset", "nanno"], 2, "Did you mean 'nano'?"),
         (["--preset", "nano", "--dtype", "float8"], 2, "float8"),
-        (["--preset", "nano", "--device", "abacus"], 1, "abacus"),
+        (["--preset", "nano", "--device", "abacus"], 2, "abacus"),
         (["--preset", "nano", "--batch-size", "0"], 2, "--batch-size"),
         (["nowhere"], 1, "nowhere"),
         ([], 1, "gptcli train"),

@@ -166,6 +166,18 @@ def test_differences_of_two_runs(workplace: Path) -> None:
     assert "best_val_loss" in {difference["key"] for difference in found["results"]}
 
 
+def test_the_ids_of_characters_are_explained(tmp_path: Path) -> None:
+    """Of é and 中 the tokenizer needs the parts: two bytes, three bytes, and two bytes that are joined first."""
+    (tmp_path / "a.txt").write_text("aé中\n" * 20, encoding="utf-8")
+    with chdir(tmp_path):
+        done = CliRunner().invoke(app, ["tokenize", "a.txt", "-o", "tokens"])
+    words = "11 ids (4 characters, 6 parts of characters, end of text)"
+    assert words in done.stderr
+    assert words in inspect(tmp_path, "tokens").stdout
+    CliRunner().invoke(app, ["tokenize", str(tmp_path / "a.txt"), "-o", str(tmp_path / "bpe"), "--tokenizer", "bpe"])
+    assert "ids (byte-level BPE)" in inspect(tmp_path, "bpe").stdout
+
+
 def test_dataset(workplace: Path) -> None:
     (folder,) = (workplace / "data").iterdir()
     found = inspected(workplace, str(folder))
@@ -231,6 +243,7 @@ def test_text_of_a_file_does_not_act_on_the_terminal(tmp_path: Path) -> None:
     ("arguments", "code", "told"),
     [
         (["nowhere"], 1, "nowhere"),
+        (["https://example.com/a.txt"], 2, "'https://example.com/a.txt' is an address, not a file or folder"),
         (["tiny"], 1, "--preset tiny"),
         (["weights.pt"], 1, "pickle"),
         (["/dev/null"], 1, "/dev/null"),

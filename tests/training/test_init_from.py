@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -93,6 +94,7 @@ def test_shape_tokenizer_and_weights_are_those_of_the_start(trained: Path) -> No
     result = fine_tune(trained)
     assert result.stdout == "runs/book\n"
     assert "Starting from 'base'" in result.stderr
+    assert re.search(r"^Model: \d layers, ", result.stderr, re.MULTILINE), "a preset's name would not be the model's"
     begun = Path("runs/book")
     assert load_tokenizer(begun).fingerprint == load_tokenizer(trained).fingerprint
     old, new = open_model(trained), open_model(begun, "best")

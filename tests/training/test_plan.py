@@ -307,3 +307,10 @@ def test_a_micro_batch_is_never_larger_than_the_batch(dataset: Dataset, tmp_path
 def test_epochs_are_told_in_the_budget(dataset: Dataset, tmp_path: Path) -> None:
     notes = plan(dataset, tmp_path / "run", {"train.max_steps": 140}).notes
     assert "Budget: 140 steps of 4 × 16 tokens, 2.0 times over the text." in notes
+    (notes,) = (note for note in plan(dataset, tmp_path / "run", {"train.max_steps": 140_000}).notes if "Bud" in note)
+    assert notes.endswith("2,000.0 times over the text, so often that it may know it by heart.")
+
+
+def test_the_model_is_told_with_its_experts(dataset: Dataset, tmp_path: Path) -> None:
+    notes = plan(dataset, tmp_path / "run", {"model.n_expert": 4, "model.block_size": 1024}).notes
+    assert any("16 wide, 4 experts (2 for a token), context 1,024, " in note for note in notes)

@@ -295,6 +295,21 @@ def test_a_dry_run_reads_the_tokens_that_are_there(folder: Path, monkeypatch: py
     assert everything(folder) == before
 
 
+def test_a_later_config_file_goes_over_one_before(folder: Path) -> None:
+    (folder / "one.toml").write_text("[model]\nn_layer = 1\nn_head = 1\n")
+    (folder / "two.toml").write_text("[model]\nn_layer = 2\n")
+    told = json.loads(invoke("-c", "one.toml", "-c", "two.toml", "--dry-run", "--json").stdout)
+    assert (told["config"]["model"]["n_layer"], told["config"]["model"]["n_head"]) == (2, 1)
+
+
+def test_characters_may_take_the_place_of_a_files_bpe(folder: Path) -> None:
+    """The size in the file belongs to its BPE: nothing that was asked for is passed over."""
+    (folder / "bpe.toml").write_text('[tokenizer]\nkind = "bpe"\nvocab_size = 300\n')
+    assert invoke("-c", "bpe.toml", "--tokenizer", "char", "--dry-run").exit_code == 0
+    (folder / "bpe.toml").write_text('[tokenizer]\nkind = "char"\n')
+    assert invoke("-c", "bpe.toml", "--vocab-size", "300", "--dry-run").exit_code == 2
+
+
 def test_the_stored_config_repeats_the_run(folder: Path) -> None:
     train("-o", "one")
     assert invoke("-c", "one/gptcli.toml", "-o", "two").exit_code == 0

@@ -46,6 +46,15 @@ def test_a_row_per_evaluation(config: RunConfig, capsys: pytest.CaptureFixture[s
     assert row.startswith("step 10/1,000  loss 2.5000  val 2.2500  best 2.2500 at 10  lr 1.00e-03  tok/s 12,346  left ")
 
 
+def test_a_row_is_silent_on_what_nobody_knows(config: RunConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    """After one step of a session the pace is not known; after the last one of the run nothing is left."""
+    for number, ending in ((990, "  tok/s 12,346\n"), (1000, "  tok/s 12,346  left 0:00\n")):
+        with TrainingDisplay(Output(), config) as display:
+            display.show(step(number))
+            display.show(evaluation(number))
+        assert capsys.readouterr().err.endswith(ending)
+
+
 def test_a_row_at_least_every_half_minute(
     config: RunConfig, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,6 +80,28 @@ def test_the_curve_is_as_high_as_the_terminal_allows(
     shown = terminal.getvalue()
     assert len(re.findall("┤", shown)) % curve == 0
     assert "1,000" in shown.splitlines()[-2]
+
+
+def test_a_terminal_of_ascii_gets_no_curve(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="backslashreplace")
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with TrainingDisplay(Output(), config) as display:
+        display.show(step(1))
+    terminal.seek(0)
+    shown = terminal.read()
+    assert "step 1/1,000" in shown
+    assert "\\u" not in shown
+
+
+def test_a_run_that_goes_on_is_shown_from_where_it_is(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is finished has nothing left, and no loss to draw."""
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    with TrainingDisplay(Output(), config, 1000):
+        pass
+    assert "step 1,000/1,000" in terminal.getvalue()
+    assert "0:00 left" in terminal.getvalue()
+    assert "┤" not in terminal.getvalue()
 
 
 def test_time_left(config: RunConfig, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
