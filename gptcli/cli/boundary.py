@@ -54,8 +54,8 @@ def _refuse_empty(options: dict[str, Any]) -> None:
     """Raise UsageError for an empty text, which as a path would be the working folder."""
     for name, value in options.items():
         if name not in MAY_BE_EMPTY and "" in (value if isinstance(value, list) else [value]):
-            hint = "Give a value: a shell variable that is not set leaves none."
-            raise UsageError(f"'{name.strip('_').replace('_', '-')}' was given as an empty text.", hint)
+            hint = "Give a value: a shell variable that is not set leaves an empty one."
+            raise UsageError(f"An empty value was given for '{name.strip('_').replace('_', '-')}'.", hint)
 
 
 def _frame(options: dict[str, Any]) -> AbstractContextManager[None]:

@@ -22,7 +22,7 @@ from gptcli.untrusted import read_bounded, strict_json
 
 _MAX_BYTES = 1 << 26
 """Of a tokenizer's file; the largest that are published have half of it."""
-_HINT = "Give char, bpe, a tokenizer.json, a folder that holds one, or GPT-2's vocab.json with merges.txt beside it."
+_HINT = "A tokenizer is a tokenizer.json, a folder that holds one, or GPT-2's vocab.json with merges.txt beside it."
 
 
 class Tokenizer(Protocol):
@@ -120,7 +120,7 @@ def _read(path: Path, name: str) -> str:
     try:
         return read_bounded(path, _MAX_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
-        raise TokenizerError(f"There is no tokenizer '{path}'.", _HINT) from None
+        raise TokenizerError(f"There is no tokenizer '{path}'.", f"Use auto, char, bpe or a path. {_HINT}") from None
     except OSError as error:
         raise TokenizerError(f"{name} cannot be read: {reason_of(error)}.", _HINT) from None
     except UnicodeDecodeError:

@@ -132,7 +132,7 @@ def test_unknown_characters(sample: Sample) -> None:
         (["--dtype", "int8"], "--dtype"),
         (["--device", "abacus"], "no device called 'abacus'"),
         (["--device", "meta"], "'meta' is not supported"),
-        (["--device", ""], "'device' was given as an empty text"),
+        (["--device", ""], "An empty value was given for 'device'."),
         (["--checkpoint", "latest"], "Use best, last or the step of a checkpoint."),
         (["-p", "a", "-f", "b"], "--prompt and --prompt-file"),
         (["-p", "a", "-i"], "--prompt and --interactive"),
