@@ -87,21 +87,11 @@ def write_dataset(
     report: Report,
 ) -> None:
     """Encode both splits into the folder `new` and write its manifest last."""
-    on_bytes = report("encoding")
-    uses_end_of_text = len(survey.texts) > 1 and tokenizer.end_of_text is not None
-    entries, first_token, reader = [], None, PartReader()
+    separator = tokenizer.end_of_text if len(survey.texts) > 1 else None
     with encoding(tokenizer, survey.bytes) as encode:
-        for split, parts in zip(("train", "val"), splits, strict=True):
-            writing = _SplitWriting(tokenizer, encode, reader, uses_end_of_text, on_bytes)
-            with ShardWriter(new, split, dtype_for(tokenizer.vocab_size)) as writer:
-                for ids in writing.ids(parts):
-                    writer.append(ids)
-            if writer.tokens < _MIN_TOKENS:
-                raise _too_short(split, writer.tokens)
-            entries.append(_split_entry(new, writer, writing))
-            first_token = writing.first_token if first_token is None else first_token
+        writing = _Writing(new, tokenizer, encode, separator, report("encoding"))
+        train, val = (writing.split(split, parts) for split, parts in zip(("train", "val"), splits, strict=True))
     new.write(TOKENIZER_FILE, tokenizer.to_json().encode())
-    assert first_token is not None, "the training split has tokens"
     manifest = Manifest(
         format=FORMAT,
         name=name,
@@ -110,10 +100,10 @@ def write_dataset(
             {"kind": tokenizer.kind, "vocab_size": tokenizer.vocab_size, "fingerprint": tokenizer.fingerprint}
         ),
         documents=len(survey.texts),
-        uses_end_of_text=uses_end_of_text,
-        start_id=_start_id(tokenizer, survey, uses_end_of_text, first_token),
-        train=entries[0],
-        val=entries[1],
+        uses_end_of_text=separator is not None,
+        start_id=_start_id(tokenizer, survey, separator, writing.first_token),
+        train=train,
+        val=val,
         sources=sources,
     )
     new.write(MANIFEST_FILE, storage.to_json(manifest.model_dump(mode="json")))
@@ -142,26 +132,48 @@ class PartReader:
             raise CorpusError(f"{part.text.file.subject} changed while it was read.", "Run the same command again.")
 
 
-class _SplitWriting:
-    """Encodes the parts of a split, and counts their text."""
+class _Writing:
+    """Encodes the splits of a dataset into its folder, and counts their text."""
 
     def __init__(
-        self, tokenizer: Tokenizer, encode: Encode, reader: PartReader, uses_end_of_text: bool, on_bytes: OnBytes
+        self, new: storage.NewDirectory, tokenizer: Tokenizer, encode: Encode, separator: int | None, on_bytes: OnBytes
     ) -> None:
-        self.characters = self.bytes = 0
-        self.first_token: int | None = None
-        """The first id that stands for text."""
-        self._cut, self._encode, self._reader, self._on_bytes = tokenizer.cut, encode, reader, on_bytes
-        self._separator = np.array([tokenizer.end_of_text] if uses_end_of_text else [], dtype=np.uint32)
+        """`separator` is the id that stands before each document, if one does."""
+        self._new, self._dtype, self._cut = new, dtype_for(tokenizer.vocab_size), tokenizer.cut
+        self._encode, self._on_bytes, self._reader = encode, on_bytes, PartReader()
+        self._separator = np.array([] if separator is None else [separator], dtype=np.uint32)
         self._begins: deque[bool] = deque()
         """Of the texts that are being encoded, which begin a document."""
+        self._characters = self._bytes = 0
+        self._first_token: int | None = None
 
-    def ids(self, parts: list[Part]) -> Iterator[np.ndarray]:
+    @property
+    def first_token(self) -> int:
+        """The first id that stands for text."""
+        assert self._first_token is not None, "the training split has tokens"
+        return self._first_token
+
+    def split(self, name: str, parts: list[Part]) -> SplitEntry:
+        """Write the shards of a split. Raises CorpusError where it is too short."""
+        self._characters = self._bytes = 0
+        with ShardWriter(self._new, name, self._dtype) as writer:
+            for ids in self._ids(parts):
+                writer.append(ids)
+        if writer.tokens < _MIN_TOKENS:
+            raise _too_short(name, writer.tokens)
+        files = storage.fingerprints(self._new.path, [shard.file for shard in writer.shards])
+        shards = tuple(
+            ShardEntry(file=shard.file, tokens=shard.tokens, dtype=self._dtype, **asdict(files[shard.file]))
+            for shard in writer.shards
+        )
+        return SplitEntry(tokens=writer.tokens, characters=self._characters, bytes=self._bytes, shards=shards)
+
+    def _ids(self, parts: list[Part]) -> Iterator[np.ndarray]:
         for ids in self._encode(self._texts(parts)):
             if self._begins.popleft() and self._separator.size:
                 yield self._separator
-            if self.first_token is None and ids.size:
-                self.first_token = int(ids[0])
+            if self._first_token is None and ids.size:
+                self._first_token = int(ids[0])
             yield ids
 
     def _texts(self, parts: list[Part]) -> Iterator[str]:
@@ -175,8 +187,8 @@ class _SplitWriting:
     def _counted(self, pieces: Iterator[str]) -> Iterator[str]:
         for piece in pieces:
             length = _utf8_length(piece)
-            self.characters += len(piece)
-            self.bytes += length
+            self._characters += len(piece)
+            self._bytes += length
             yield piece
             self._on_bytes(length)
 
@@ -192,19 +204,10 @@ def _counted(pieces: Iterator[str], on_bytes: OnBytes) -> Iterator[str]:
         on_bytes(_utf8_length(piece))
 
 
-def _split_entry(new: storage.NewDirectory, writer: ShardWriter, writing: _SplitWriting) -> SplitEntry:
-    files = storage.fingerprints(new.path, [shard.file for shard in writer.shards])
-    shards = tuple(
-        ShardEntry(file=shard.file, tokens=shard.tokens, dtype=writer.dtype, **asdict(files[shard.file]))
-        for shard in writer.shards
-    )
-    return SplitEntry(tokens=writer.tokens, characters=writing.characters, bytes=writing.bytes, shards=shards)
-
-
-def _start_id(tokenizer: Tokenizer, survey: Survey, uses_end_of_text: bool, first_token: int) -> int:
+def _start_id(tokenizer: Tokenizer, survey: Survey, separator: int | None, first_token: int) -> int:
     """What an empty prompt starts from: `<|endoftext|>` if the text has it, else a newline, else the text's start."""
-    if uses_end_of_text and tokenizer.end_of_text is not None:
-        return tokenizer.end_of_text
+    if separator is not None:
+        return separator
     newline = tokenizer.encode("\n") if "\n" in survey.alphabet else []
     return newline[0] if len(newline) == 1 else first_token
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -11,6 +9,7 @@ from torch import Tensor
 from gptcli.model.gpt import GPT
 from gptcli.model.precision import autocast
 from gptcli.text.dataset import Split
+from gptcli.training.gradients import Hidden
 
 
 def validation_starts(tokens: int, block_size: int, most_tokens: int) -> np.ndarray:
@@ -34,7 +33,7 @@ def evaluate(
     batch_size: int,
     most_tokens: int,
     dtype: torch.dtype,
-    hidden: Callable[[Tensor], Tensor] | None = None,
+    hidden: Hidden | None = None,
 ) -> float:
     """Mean cross-entropy over a split in nats per token, without dropout; `hidden` is the model's own or compiled.
 
@@ -63,7 +62,7 @@ def evaluate(
     return float(torch.stack(losses).cpu().double().sum()) / scored
 
 
-def _loss_sum(model: GPT, hidden: Callable[[Tensor], Tensor], windows: np.ndarray, dtype: torch.dtype) -> Tensor:
+def _loss_sum(model: GPT, hidden: Hidden, windows: np.ndarray, dtype: torch.dtype) -> Tensor:
     """Summed loss () of windows (B, T + 1)."""
     device = model.wte.weight.device
     ids = torch.from_numpy(windows).to(device)

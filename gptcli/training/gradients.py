@@ -31,8 +31,9 @@ def accumulate_gradients(
 ) -> Tensor:
     """Mean next-token loss () of ids (B, T + 1), its gradient added up over micro-batches of b sequences.
 
-    Each micro-batch counts by its share of the tokens, so that any split of the batch has the same gradient. Of a model
-    with experts the balance loss counts too, times `expert_balance`; `spread` takes its figures.
+    Each micro-batch counts by its share of the tokens, so that any split of the batch has the same gradient; `backward`
+    is called with its part of the loss. Of a model with experts the balance loss counts too, times `expert_balance`;
+    `spread` takes its figures.
     """
     loss = torch.zeros((), device=ids.device, dtype=torch.float64 if dtype is torch.float64 else torch.float32)
     total, experts = ids[:, 1:].numel(), model.config.n_expert > 0
