@@ -185,5 +185,5 @@ def _unknown_error(strangers: list[str]) -> TokenizerError:
     return TokenizerError(
         f"The tokenizer does not know {'the character' if len(strangers) == 1 else 'the characters'} {named}"
         + (f" and {more:,} more." if more > 0 else "."),
-        "Leave them out (--unknown skip of sample and eval does so), or use a BPE tokenizer, which knows every character.",
+        "Leave them out (--unknown skip: sample and eval do so), or use a BPE tokenizer, which knows every character.",
     )
