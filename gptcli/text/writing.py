@@ -16,7 +16,7 @@ from gptcli.errors import CorpusError
 from gptcli.text.bpe import train_bpe
 from gptcli.text.char import char_tokenizer
 from gptcli.text.choice import choose_kind
-from gptcli.text.corpus import OnBytes, read_text
+from gptcli.text.corpus import OnBytes, naming, read_text
 from gptcli.text.manifest import FORMAT, MANIFEST_FILE, Manifest, ShardEntry, SourceEntry, SplitEntry, TokenizerEntry
 from gptcli.text.processes import Encode, encoding
 from gptcli.text.survey import Survey, Text
@@ -58,7 +58,7 @@ def make_tokenizer(
     The alphabet of a character tokenizer is that of the whole text; BPE learns from the training split alone.
     """
     if is_path(config.kind):
-        return load_tokenizer(Path(config.kind)), []
+        return _given_tokenizer(Path(config.kind), survey), []
     kind, why = choose_kind(survey) if config.wanted == "auto" else (config.wanted, "")
     if config.kind == "auto" and config.wanted == "bpe":
         why = "Tokenizer: BPE, since a vocabulary size was given."
@@ -73,6 +73,17 @@ def make_tokenizer(
             f"The text is too small for {config.entries:,} entries; the vocabulary has {tokenizer.vocab_size:,}."
         )
     return tokenizer, notes
+
+
+def _given_tokenizer(path: Path, survey: Survey) -> Tokenizer:
+    """The tokenizer at `path`; raises TokenizerError, which names the text, for characters that it does not know."""
+    tokenizer = load_tokenizer(path)
+    if tokenizer.unknown_characters("".join(survey.alphabet)):
+        for text in survey.texts:
+            with naming(text.file):
+                for piece in read_text(text.file, lambda _: None):
+                    tokenizer.refuse_unknown(piece)
+    return tokenizer
 
 
 def write_dataset(

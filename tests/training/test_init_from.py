@@ -242,9 +242,13 @@ def test_a_start_that_is_not_there() -> None:
 
 
 def test_characters_that_the_model_does_not_know(trained: Path, folder: Path) -> None:
-    (folder / "book.txt").write_text("naïve 漢字 " * 500)
-    result = train("--init-from", trained)
+    """The text that has them is named."""
+    (folder / "texts").mkdir()
+    (folder / "texts/a.txt").write_text((folder / "book.txt").read_text())
+    (folder / "texts/b.txt").write_text("naïve 漢字 " * 500)
+    result = train("--init-from", trained, data="texts")
     assert result.exit_code == 1
+    assert "'texts/b.txt' cannot be encoded: the tokenizer does not know" in result.stderr
     assert "'漢'" in result.stderr
 
 
