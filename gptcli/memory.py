@@ -19,7 +19,7 @@ from gptcli.config import ModelConfig
 from gptcli.machine import resident_memory
 from gptcli.model.cache import cache_bytes
 from gptcli.model.gpt import parameter_count, parameter_shapes
-from gptcli.model.loss import CHUNK_LOGITS
+from gptcli.model.loss import CHUNK_LOGITS, held_tokens
 
 FLOAT32 = 4
 """Bytes; parameters, gradients, optimizer state and the residual stream are float32 whatever the products are in."""
@@ -232,15 +232,14 @@ def _mlp(config: ModelConfig, sequences: int, item: int) -> int:
 
 def _loss(config: ModelConfig, tokens: int, item: int, device_type: str) -> int:
     """Bytes of the loss at its peak: logits and their gradient, whole or for a chunk (see `next_token_loss`)."""
-    logits, limit = tokens * config.vocab_size, CHUNK_LOGITS[device_type]
-    half = item if item < FLOAT32 else 0  # logits as the product gives them, before they are widened
-    each = (3 if config.logit_softcap else 2) * FLOAT32 + half  # the slope of the cap too
-    if logits <= limit:
-        return logits * each
-    kept = (
-        tokens * config.n_embd * item + config.vocab_size * config.n_embd * FLOAT32
-    )  # gradients of hidden states, weights
-    return limit * each + kept
+    V, C, limit = config.vocab_size, config.n_embd, CHUNK_LOGITS[device_type]
+    wide = (3 if config.logit_softcap else 2) * FLOAT32  # of a logit: before and after the softmax, the slope of a cap
+    narrow = item if item < FLOAT32 else 0
+    if tokens * V <= limit:
+        return tokens * V * (wide + narrow)
+    held = min(tokens, held_tokens(max(1, limit // V), C))
+    gradients = tokens * C * item + V * C * (FLOAT32 + narrow)  # of hidden states and weights
+    return limit * wide + held * V * narrow + gradients
 
 
 def _casts(config: ModelConfig, item: int) -> int:

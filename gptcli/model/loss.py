@@ -57,54 +57,84 @@ def next_token_loss(
     if limit >= N * V:
         logits = F.linear(hidden, weight)  # (N, V)
         return F.cross_entropy(softcapped(logits.to(_wide(logits.dtype)), softcap), targets, reduction="sum")
-    device_type = hidden.device.type
+    device_type, dtype, rows = hidden.device.type, hidden.dtype, max(1, limit // V)
     if torch.is_autocast_enabled(device_type):
         dtype = torch.get_autocast_dtype(device_type)
-        hidden, weight = hidden.to(dtype), weight.to(dtype)
     with torch.autocast(device_type, enabled=False):
-        loss: Tensor = _ChunkedCrossEntropy.apply(hidden, weight, targets, softcap, max(1, limit // V))  # type: ignore[no-untyped-call]
+        loss: Tensor = _ChunkedCrossEntropy.apply(hidden, weight, targets, softcap, rows, dtype)  # type: ignore[no-untyped-call]
     return loss
 
 
+def held_tokens(rows: int, width: int) -> int:
+    """Tokens whose gradient by their logits is held at once in a narrow number format, in chunks of `rows`.
+
+    They make one product with hidden states. Adding up such products in float32 takes longer than they do if each is
+    over fewer tokens than the model is wide; and held so, they take no more memory than the gradient by the weights.
+    """
+    return rows * max(1, 2 * width // rows)
+
+
 class _ChunkedCrossEntropy(torch.autograd.Function):
-    """Cross-entropy over chunks of `rows` tokens, its gradient taken in the same pass.
+    """Cross-entropy over chunks of `rows` tokens, its gradient taken in the same pass. Products run in `dtype`.
 
     The gradient is kept unscaled, of the order of 1, and multiplied by the incoming one in `backward`: under float16 it
     would vanish otherwise.
     """
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, softcap: float, rows: int) -> Tensor:
-        wide = _wide(hidden.dtype)
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, softcap: float, rows: int, dtype: torch.dtype
+    ) -> Tensor:
+        ctx.dtype, wide = hidden.dtype, _wide(dtype)
+        hidden, weight, targets = hidden.to(dtype), weight.to(dtype), targets[:, None]
+        N, C = hidden.shape
         need_grad = any(ctx.needs_input_grad[:2])
-        d_hidden = torch.empty_like(hidden) if need_grad else None  # (N, C)
-        d_weight = torch.zeros_like(weight, dtype=wide) if need_grad else None  # (V, C)
+        d_hidden, d_weight = torch.empty_like(hidden) if need_grad else None, None  # (N, C), (V, C)
+        held = held_tokens(rows, C) if need_grad and dtype is not wide else rows
+        logits = hidden.new_empty(min(held, N), weight.shape[0])  # (h, V)
         loss = torch.zeros((), device=hidden.device, dtype=wide)
-        for start in range(0, hidden.shape[0], rows):
-            chunk = hidden[start : start + rows]  # (n, C), n tokens
-            target = targets[start : start + rows, None]  # (n, 1)
-            logits = softcapped(F.linear(chunk, weight).to(wide), softcap)  # (n, V)
-            slope = 1 - (logits / softcap) ** 2 if softcap and need_grad else None  # (n, V), of the cap
-            log_sum = logits.logsumexp(dim=1, keepdim=True)  # (n, 1)
-            loss += (log_sum - logits.gather(1, target)).sum()
-            if d_hidden is not None and d_weight is not None:
-                d_logits = logits.sub_(log_sum).exp_()  # (n, V), the probabilities
-                d_logits.scatter_add_(1, target, torch.full_like(target, -1, dtype=wide))
-                d_logits = (d_logits if slope is None else d_logits.mul_(slope)).to(hidden.dtype)
-                d_hidden[start : start + rows] = d_logits @ weight
-                if weight.dtype == wide:
-                    d_weight.addmm_(d_logits.T, chunk)
-                else:
-                    d_weight += d_logits.T @ chunk
+        for begin in range(0, N, held):
+            states, answers = hidden[begin : begin + held], targets[begin : begin + held]  # (h, C), (h, 1)
+            for start in range(0, len(states), rows):
+                chunk = slice(start, min(start + rows, len(states)))
+                torch.mm(states[chunk], weight.T, out=logits[chunk])
+                loss += _loss(logits[chunk], answers[chunk], softcap, need_grad=need_grad)
+            if d_hidden is None:
+                continue
+            d_logits = logits[: len(states)]
+            torch.mm(d_logits, weight, out=d_hidden[begin : begin + held])
+            if d_weight is None:
+                d_weight = d_logits.T @ states
+            elif dtype is wide:
+                d_weight.addmm_(d_logits.T, states)
+            else:
+                d_weight = d_weight.to(wide).add_(d_logits.T @ states)
         ctx.save_for_backward(d_hidden, d_weight)
         return loss
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
         d_hidden, d_weight = ctx.saved_tensors
         grad = grads[0]
-        # Taken in the wide format first: hidden's gradient is rounded only once.
-        return (d_hidden * grad).to(d_hidden.dtype), d_weight.mul_(grad).to(d_hidden.dtype), None, None, None
+        # Taken in the wide format, so that each is rounded only once.
+        return (d_hidden.to(grad.dtype) * grad).to(ctx.dtype), d_weight.to(grad.dtype).mul_(grad), *[None] * 4
+
+
+def _loss(logits: Tensor, targets: Tensor, softcap: float, *, need_grad: bool) -> Tensor:
+    """Summed loss () of logits (n, V) whose next tokens are `targets` (n, 1).
+
+    With `need_grad` the logits become its gradient.
+    """
+    wide = _wide(logits.dtype)
+    capped = softcapped(logits.to(wide), softcap) if softcap else logits  # (n, V)
+    log_probabilities = capped.log_softmax(1, dtype=wide)  # (n, V)
+    found = log_probabilities.gather(1, targets)  # (n, 1)
+    if need_grad:
+        torch.exp(log_probabilities, out=logits)
+        logits.scatter_(1, targets, found.expm1().to(logits.dtype))  # p - 1, exact where p is near 1
+        if softcap:
+            logits.mul_(1 - (capped / softcap) ** 2)
+    return -found.sum()
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
