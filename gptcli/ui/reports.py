@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from typing import Any
 
@@ -193,12 +194,17 @@ def _comparison(report: Comparison) -> list[RenderableType]:
         one, other = report.one.path, report.other.path
     columns = [*left(""), *right(one, other)]
     results = [(item.key.replace("_", " "), item.one, item.other) for item in report.results]
-    config = [(item.key, item.one, item.other) for item in report.config]
+    config = [(item.key, _shortened(item.one), _shortened(item.other)) for item in report.config]
     same = "" if config else " (none)"
     return [
         table("Results that differ" + ("" if results else " (none)"), columns, results),
         table(f"Configuration that differs{same}", columns, config),
     ]
+
+
+def _shortened(value: object) -> object:
+    """A value of a config, a digest by its beginning."""
+    return f"{value[:8]}…" if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) else value
 
 
 def _dataset(report: DatasetReport) -> list[RenderableType]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from contextlib import chdir
 from pathlib import Path
@@ -15,7 +16,9 @@ from typer.testing import CliRunner
 from gptcli.cli.app import app
 from gptcli.config import ModelConfig
 from gptcli.interop.huggingface import config_to_hf
-from gptcli.report.run import evaluations
+from gptcli.report.run import Comparison, Difference, RunSummary, evaluations
+from gptcli.ui.console import Output
+from gptcli.ui.reports import show_report
 from tests.conftest import CommandLine, Result
 
 
@@ -164,6 +167,12 @@ def test_differences_of_two_runs(workplace: Path) -> None:
     keys = {difference["key"]: (difference["one"], difference["other"]) for difference in found["config"]}
     assert keys == {"optim.lr": (0.01, 0.001), "train.max_steps": (2, 1)}
     assert "best_val_loss" in {difference["key"] for difference in found["results"]}
+
+
+def test_a_digest_leaves_room_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = (RunSummary(name, f"runs/{name}", "finished") for name in ("one", "other"))
+    show_report(Comparison(one, other, (Difference("train.init_sha256", None, "0123abcd" * 8),), ()), Output())
+    assert re.search("train.init_sha256 +– +0123abcd…\n", capsys.readouterr().out)
 
 
 def test_the_ids_of_characters_are_explained(tmp_path: Path) -> None:
