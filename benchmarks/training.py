@@ -1,7 +1,8 @@
 """How long does an update take, against transformers, and what share of the machine's matrix rate is that?
 
-An update is forward, backward, clipping and AdamW, in float32, without dropout, on random tokens; gptcli's draws its
-batch too, and transformers' model gets torch's fused AdamW, as its own Trainer does. FLOPs per token = 6 N + 12 ·
+An update is forward, backward, clipping and AdamW, without dropout, on random tokens; gptcli's draws its batch too, and
+transformers' model gets torch's fused AdamW, as its own Trainer does. All in float32, then the wider models with
+products in bfloat16, as gptcli trains them by default on processors with units for that. FLOPs per token = 6 N + 12 ·
 layers · width · T, with all parameters and no discount for causality.
 
     python -m benchmarks.training [tiny|small|gpt2]...
@@ -12,17 +13,20 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
-from benchmarks.measure import CPU, alternate, in_own_process, matrix_rate, peak_memory, save
+from benchmarks.competitors import Rates, medians
+from benchmarks.measure import CPU, in_own_process, matrix_rate, peak_memory, save
+from gptcli.cli.threads import BESIDE_OTHERS, SPIN_COUNT
 from gptcli.config import Compile, ModelConfig
 from gptcli.interop.huggingface import config_to_hf
 from gptcli.model.gpt import parameter_count
-from gptcli.model.precision import autocast, dtype_name
+from gptcli.model.precision import AMX_PAYS_FROM_WIDTH, autocast, dtype_name, has_amx, torch_dtype
 from gptcli.report.speed import new_trainer
 from gptcli.report.subject import random_dataset
 from gptcli.training.completion import complete_config
@@ -30,11 +34,12 @@ from gptcli.training.request import Request
 from gptcli.training.trainer import Trainer
 
 MODELS = {
-    "tiny": (ModelConfig(vocab_size=65, n_layer=4, n_head=4, n_embd=128, block_size=64), 12, 80),
-    "small": (ModelConfig(vocab_size=65, n_layer=6, n_head=6, n_embd=384, block_size=256), 8, 10),
-    "gpt2": (ModelConfig(vocab_size=50257, n_layer=12, n_head=12, n_embd=768, block_size=256), 2, 6),
+    "tiny": (ModelConfig(vocab_size=65, n_layer=4, n_head=4, n_embd=128, block_size=64), 12, 20),
+    "small": (ModelConfig(vocab_size=65, n_layer=6, n_head=6, n_embd=384, block_size=256), 8, 2),
+    "gpt2": (ModelConfig(vocab_size=50257, n_layer=12, n_head=12, n_embd=768, block_size=256), 2, 1),
 }
-"""GPT-2 models, sequences per update, and rounds of measurement."""
+"""GPT-2 models, sequences per update, and updates that are timed at each turn."""
+ROUNDS = 7
 PEAK_UPDATES = 3
 """Updates after which no new peak of memory comes."""
 COMPETITORS = ("gptcli", "transformers")
@@ -89,12 +94,26 @@ def transformers_model(config: ModelConfig) -> Any:
     return GPT2LMHeadModel(GPT2Config(**settings, attn_implementation="sdpa"))
 
 
-def competitor(who: str, name: str) -> Callable[[], object]:
+def update_of(who: str, name: str, dtype: torch.dtype) -> Callable[[], object]:
     """The update of one of `COMPETITORS` for one of `MODELS`."""
     config, sequences, _ = MODELS[name]
+    torch.manual_seed(0)
     if who == "gptcli":
-        return gptcli_trainer(config, sequences).training_step
-    return transformers_update(config, sequences)
+        return gptcli_trainer(config, sequences, dtype=dtype).training_step
+    return transformers_update(config, sequences, dtype=dtype)
+
+
+def timed(who: str, name: str, dtype: torch.dtype) -> Callable[[], Rates]:
+    """Some updates, in seconds for one."""
+    update, times = update_of(who, name, dtype), MODELS[name][2]
+
+    def seconds() -> Rates:
+        start = time.perf_counter()
+        for _ in range(times):
+            update()
+        return {"": (time.perf_counter() - start) / times}
+
+    return seconds
 
 
 def flops_per_token(config: ModelConfig) -> int:
@@ -102,13 +121,14 @@ def flops_per_token(config: ModelConfig) -> int:
     return 6 * parameter_count(config) + 12 * config.n_layer * config.n_embd * config.block_size
 
 
-def measure(name: str, rate: float) -> dict[str, Any]:
-    """Seconds per update of all, ratios, the share of the matrix rate, and peak memory."""
-    config, sequences, rounds = MODELS[name]
-    torch.manual_seed(0)
-    seconds = alternate({who: competitor(who, name) for who in COMPETITORS}, rounds)
+def measure(name: str, dtype: torch.dtype, rate: float) -> dict[str, Any]:
+    """Seconds per update of all, each in a process of its own; ratios, the share of the matrix rate, peak memory."""
+    config, sequences, _ = MODELS[name]
+    as_trained = {"gptcli": {SPIN_COUNT: BESIDE_OTHERS}}  # transformers leaves OpenMP alone
+    seconds = medians({who: (timed, who, name, dtype) for who in COMPETITORS}, ROUNDS, as_trained)
     reached = flops_per_token(config) * sequences * config.block_size / seconds["gptcli"]
-    memory = {who: in_own_process("benchmarks.training", name, "--peak-of", who) for who in COMPETITORS}
+    options = (name, "--dtype", dtype_name(dtype), "--peak-of")
+    memory = {who: in_own_process("benchmarks.training", *options, who) for who in COMPETITORS}
     return {
         "model": f"{config.n_layer}/{config.n_head}/{config.n_embd}, T={config.block_size}, B={sequences}",
         "seconds": seconds,
@@ -124,15 +144,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", choices=[*MODELS, []])
     parser.add_argument("--peak-of", choices=COMPETITORS, help="only print the bytes that updates of one take at most")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="for --peak-of")
     arguments = parser.parse_args()
     if arguments.peak_of:
-        update = competitor(arguments.peak_of, arguments.models[0])
+        update = update_of(arguments.peak_of, arguments.models[0], torch_dtype(arguments.dtype))
         for _ in range(PEAK_UPDATES):
             update()
         sys.stdout.write(json.dumps(peak_memory()))
         return
-    rate = matrix_rate()
-    save("training", {"matrix_rate": rate, "rows": {name: measure(name, rate) for name in arguments.models or MODELS}})
+    chosen = arguments.models or MODELS
+    rate, narrow_rate = matrix_rate(), matrix_rate(torch.bfloat16) if has_amx() else 0.0
+    rows = {name: measure(name, torch.float32, rate) for name in chosen}
+    for name in chosen:
+        if has_amx() and MODELS[name][0].n_embd >= AMX_PAYS_FROM_WIDTH:
+            rows[f"{name} in bfloat16"] = measure(name, torch.bfloat16, narrow_rate)
+    save("training", {"matrix_rate": rate, "bfloat16_matrix_rate": narrow_rate, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@ from gptcli.text.corpus import STANDARD_INPUT, OnBytes, TextFile, find_texts, ha
 from gptcli.text.dataset import Dataset, is_dataset, open_dataset
 from gptcli.text.manifest import FORMAT, MANIFEST_FILE, SourceEntry, digest, is_dataset_name, read_manifest
 from gptcli.text.survey import survey
-from gptcli.text.tokenizer import is_path, load_tokenizer
+from gptcli.text.tokenizer import Tokenizer, is_path, load_tokenizer
 from gptcli.text.tokenizer_json import TOKENIZER_FILE
-from gptcli.text.writing import Report, make_tokenizer, split_parts, write_dataset
+from gptcli.text.writing import Report, make_tokenizer, require_known, split_parts, write_dataset
 
 OnProgress = Callable[[str, int, int], None]
 """Called with the stage ("hashing", "reading", "training tokenizer", "encoding"), bytes done, and bytes in all."""
@@ -120,6 +120,8 @@ class _Sources:
     files: list[TextFile]
     entries: dict[TextFile, SourceEntry]
     tokenizer: TokenizerConfig
+    given: Tokenizer | None
+    """The tokenizer, if it is one that is there already."""
     data: DataConfig
     report: Report
     key: str
@@ -130,7 +132,11 @@ class _Sources:
         splits = split_parts(look, look.training_characters(self.data.val_fraction))
         sources = tuple(self.entries[text.file] for text in look.texts)
         with storage.new_directory(out, manifest=None, replace=out.exists()) as new:
-            made, notes = make_tokenizer(self.tokenizer, look, splits[0], self.report)
+            if self.given:
+                require_known(self.given, look)
+                made, notes = self.given, list[str]()
+            else:
+                made, notes = make_tokenizer(self.tokenizer, look, splits[0], self.report)
             write_dataset(new, look, splits, made, sources, name=name, key=self.key, report=self.report)
         dataset = open_dataset(out, verify=False)
         if dataset.documents > 1 and not dataset.uses_end_of_text:
@@ -142,10 +148,10 @@ class _Sources:
 def _find_sources(
     inputs: Sequence[str], tokenizer: TokenizerConfig, data: DataConfig, on_progress: OnProgress | None
 ) -> Iterator[_Sources]:
-    for given in inputs:
-        if given != STANDARD_INPUT and is_dataset(given):
-            raise CorpusError(f"'{given}' is a dataset already, not text.", "Give it to train, by itself.")
-    settings = _settings(tokenizer, data)  # a tokenizer that cannot be read is told before any text is read
+    for path in inputs:
+        if path != STANDARD_INPUT and is_dataset(path):
+            raise CorpusError(f"'{path}' is a dataset already, not text.", "Give it to train, by itself.")
+    given = load_tokenizer(Path(tokenizer.kind)) if is_path(tokenizer.kind) else None  # told before any text is read
     with find_texts(inputs, data.include) as files:
         report = _reporter(on_progress, sum(size_of(file) for file in files))
         on_bytes = report("hashing")
@@ -154,14 +160,17 @@ def _find_sources(
             size, sha256 = hash_text(file)
             entries[file] = SourceEntry(name=printable(file.name), size=size, sha256=sha256)
             on_bytes(size)
+        settings = _settings(tokenizer, given, data)
         key = digest([FORMAT, settings, [entries[file].model_dump() for file in files]])
-        yield _Sources(files=files, entries=entries, tokenizer=tokenizer, data=data, report=report, key=key)
+        yield _Sources(
+            files=files, entries=entries, tokenizer=tokenizer, given=given, data=data, report=report, key=key
+        )
 
 
-def _settings(tokenizer: TokenizerConfig, data: DataConfig) -> list[str | int | float | None]:
-    """The settings that a dataset depends on: a tokenizer file counts by its content, wherever it lies."""
-    if is_path(tokenizer.kind):
-        return [load_tokenizer(Path(tokenizer.kind)).fingerprint, None, data.val_fraction]
+def _settings(tokenizer: TokenizerConfig, given: Tokenizer | None, data: DataConfig) -> list[str | int | float | None]:
+    """The settings that a dataset depends on: a given tokenizer counts by its content, wherever it lies."""
+    if given:
+        return [given.fingerprint, None, data.val_fraction]
     size = None if tokenizer.kind == "char" else tokenizer.entries
     return [tokenizer.wanted, size, data.val_fraction]
 

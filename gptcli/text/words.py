@@ -6,9 +6,8 @@ its words in a row.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 
 import numpy as np
 
@@ -18,8 +17,8 @@ from gptcli.text.word_table import WordTable
 
 EncodeBatch = Callable[[list[str]], list[list[int]]]
 
-_AHEAD = 4
-"""Texts that are looked up before the ids of the first are waited for: the first ones have the most new words."""
+_TOGETHER = 4
+"""Texts whose new words the library gets at once: each time costs a thread."""
 _MAX_WORDS = 1 << 19
 _MAX_IDS = 1 << 22
 
@@ -38,31 +37,38 @@ class WordEncoder:
 
         The library encodes the new words of some texts while the next ones are read and looked up.
         """
-        begun: deque[Callable[[], np.ndarray]] = deque()
+        waiting: Callable[[], list[np.ndarray]] | None = None
+        remaining = iter(texts)
         try:
-            for data, starts in map(self._splitter.split, texts):
+            while some := [self._splitter.split(text) for text in islice(remaining, _TOGETHER)]:
                 if len(self._table) > _MAX_WORDS or len(self._ids.values) > _MAX_IDS:
-                    yield from _results(begun, 0)
+                    if waiting:
+                        yield from waiting()
+                        waiting = None
                     self._forget()
-                begun.append(self._begin(data, starts))
-                yield from _results(begun, _AHEAD)
-            yield from _results(begun, 0)
+                following = self._begin(some)
+                if waiting:
+                    yield from waiting()
+                waiting = following
+            if waiting:
+                yield from waiting()
+                waiting = None
         finally:
-            if begun:
+            if waiting:
                 self._forget()  # it has words whose ids were not learned
 
-    def _begin(self, data: bytes, starts: np.ndarray) -> Callable[[], np.ndarray]:
-        """Look up the words of a text, and begin to learn the new ones; the result waits for that and gives the ids."""
+    def _begin(self, texts: list[tuple[bytes, np.ndarray]]) -> Callable[[], list[np.ndarray]]:
+        """Look up the words of some texts, and begin to learn the new ones; what is returned waits for their ids."""
         known = len(self._table)
-        numbers = self._table.look_up(data, starts)
+        numbers = [self._table.look_up(data, starts) for data, starts in texts]
         new = self._table.words(known)
         learned = begin(lambda: self._encoded(new))
 
-        def ids() -> np.ndarray:
+        def ids() -> list[np.ndarray]:
             lengths, ids = learned()
             self._starts.extend(len(self._ids.values) + np.cumsum(lengths))
             self._ids.extend(ids)
-            return self._ids_of(numbers)
+            return [self._ids_of(words) for words in numbers]
 
         return ids
 
@@ -87,13 +93,6 @@ class WordEncoder:
         self._ids.clear()
         self._starts.clear()
         self._starts.extend(np.zeros(1, dtype=np.int64))
-
-
-def _results(begun: deque[Callable[[], np.ndarray]], left: int) -> Iterator[np.ndarray]:
-    """The results of all but the last `left`, each taken off when it is there and was used."""
-    while len(begun) > left:
-        yield begun[0]()
-        begun.popleft()
 
 
 class _Growing:

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from gptcli.text.corpus import OnBytes, naming, read_text
 from gptcli.text.manifest import FORMAT, MANIFEST_FILE, Manifest, ShardEntry, SourceEntry, SplitEntry, TokenizerEntry
 from gptcli.text.processes import Encode, encoding
 from gptcli.text.survey import Survey, Text
-from gptcli.text.tokenizer import Tokenizer, is_path, load_tokenizer
+from gptcli.text.tokenizer import Tokenizer
 from gptcli.text.tokenizer_json import TOKENIZER_FILE
 from gptcli.text.tokens import ShardWriter, dtype_for
 
@@ -53,12 +52,10 @@ def split_parts(survey: Survey, training_characters: int) -> tuple[list[Part], l
 def make_tokenizer(
     config: TokenizerConfig, survey: Survey, train: list[Part], report: Report
 ) -> tuple[Tokenizer, list[str]]:
-    """The tokenizer that `config` asks for, learned where it must be, and what to tell about it.
+    """A new tokenizer, of the kind that `config` asks for, learned where it must be, and what to tell about it.
 
     The alphabet of a character tokenizer is that of the whole text; BPE learns from the training split alone.
     """
-    if is_path(config.kind):
-        return _given_tokenizer(Path(config.kind), survey), []
     kind, why = choose_kind(survey) if config.wanted == "auto" else (config.wanted, "")
     if config.kind == "auto" and config.wanted == "bpe":
         why = "Tokenizer: BPE, since a vocabulary size was given."
@@ -75,15 +72,13 @@ def make_tokenizer(
     return tokenizer, notes
 
 
-def _given_tokenizer(path: Path, survey: Survey) -> Tokenizer:
-    """The tokenizer at `path`; raises TokenizerError, which names the text, for characters that it does not know."""
-    tokenizer = load_tokenizer(path)
+def require_known(tokenizer: Tokenizer, survey: Survey) -> None:
+    """Raise TokenizerError, which names the text, for characters that a given tokenizer does not know."""
     if tokenizer.unknown_characters("".join(survey.alphabet)):
         for text in survey.texts:
             with naming(text.file):
                 for piece in read_text(text.file, lambda _: None):
                     tokenizer.refuse_unknown(piece)
-    return tokenizer
 
 
 def write_dataset(
