@@ -26,10 +26,11 @@ from gptcli.config import ModelConfig, SamplingConfig
 from gptcli.generation.load import place
 from gptcli.generation.stream import Finished, generate
 from gptcli.model.gpt import GPT
-from gptcli.model.precision import choose_device, dtype_name, prepare_device
+from gptcli.model.precision import choose_device, dtype_name
 from gptcli.report.limits import wait_for
 from gptcli.report.speed import bytes_per_step
 from gptcli.report.subject import stand_in_tokenizer
+from gptcli.training import runtime
 
 DTYPE = torch.bfloat16
 PROMPT, TOP_K, TEMPERATURE = 32, 50, 0.8
@@ -190,7 +191,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     device = choose_device(parser.parse_args().device)
     size = WHOLE if device.type == "cuda" else ON_A_CPU
-    prepare_device(device, deterministic=False)
+    runtime.prepare(device, deterministic=False)
     rate, bandwidth = matrix_rate(DTYPE, device), read_bandwidth(device)
     result: dict[str, Any] = {"device": str(device), "matrix_rate": rate, "read_bandwidth": bandwidth}
     stages = {

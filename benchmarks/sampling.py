@@ -60,7 +60,7 @@ def random_model(name: str) -> ModelFolder:
     rows = 50257 if name == "gpt2" else tokenizer.vocab_size
     config = ModelConfig(vocab_size=rows, n_layer=n_layer, n_head=n_head, n_embd=n_embd, block_size=block_size)
     torch.manual_seed(0)
-    return ModelFolder(Path(name), GPT(config).requires_grad_(False).eval(), tokenizer, 0, None, None, None)
+    return ModelFolder(Path(name), GPT(config).requires_grad_(False).eval(), tokenizer, start_id=0)
 
 
 def writing(name: str, int8: bool, samples: int) -> Callable[[], Rates]:

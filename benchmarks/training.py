@@ -29,6 +29,7 @@ from gptcli.model.gpt import parameter_count
 from gptcli.model.precision import AMX_PAYS_FROM_WIDTH, autocast, dtype_name, has_amx, torch_dtype
 from gptcli.report.speed import new_trainer
 from gptcli.report.subject import random_dataset
+from gptcli.training import runtime
 from gptcli.training.completion import complete_config
 from gptcli.training.request import Request
 from gptcli.training.trainer import Trainer
@@ -99,6 +100,7 @@ def update_of(who: str, name: str, dtype: torch.dtype) -> Callable[[], object]:
     config, sequences, _ = MODELS[name]
     torch.manual_seed(0)
     if who == "gptcli":
+        runtime.prepare(CPU, deterministic=False)
         return gptcli_trainer(config, sequences, dtype=dtype).training_step
     return transformers_update(config, sequences, dtype=dtype)
 

@@ -34,11 +34,11 @@ class ModelFolder:
     tokenizer: Tokenizer
     start_id: int
     """The token that an empty prompt starts from (`bos_token_id`)."""
-    end_id: int | None
+    end_id: int | None = None
     """The token that ends a text, if the model was trained with one (`eos_token_id`)."""
-    step: int | None
+    step: int | None = None
     """Training step of the weights, if known."""
-    val_loss: float | None
+    val_loss: float | None = None
     """Validation loss of the weights in nats per token, if known."""
 
 

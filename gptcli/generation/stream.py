@@ -160,8 +160,16 @@ class _Row:
 
     def finished(self, first_token: float | None, seconds: float, slides: int) -> Finished:
         assert self.reason is not None
-        text = "".join(self._pieces)
-        return Finished(self._sample, text, self._tokens, self.reason, self._seed, first_token, seconds, slides)
+        return Finished(
+            sample=self._sample,
+            text="".join(self._pieces),
+            tokens=self._tokens,
+            finish_reason=self.reason,
+            seed=self._seed,
+            first_token_seconds=first_token,
+            seconds=seconds,
+            slides=slides,
+        )
 
     def _close(self, reason: FinishReason) -> Iterator[Piece]:
         """Let out what was held back: a cut character, the beginning of a stop string."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 import torch
@@ -77,17 +76,6 @@ def choose_dtype(requested: DtypeName | None, device: torch.device, n_embd: int)
     if n_embd < AMX_PAYS_FROM_WIDTH:
         return NumberFormat(torch.float32, "because the model is too narrow for this CPU's bfloat16 units to pay")
     return NumberFormat(torch.bfloat16, "because this CPU has bfloat16 matrix units (AMX)")
-
-
-def prepare_device(device: torch.device, *, deterministic: bool) -> None:
-    """Settings for training on CUDA: TF32 for float32 products, or kernels that give the same bits every time."""
-    if device.type != "cuda":
-        return
-    if deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
-    else:
-        torch.set_float32_matmul_precision("high")
 
 
 def has_amx() -> bool:

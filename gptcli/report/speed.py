@@ -27,12 +27,13 @@ from gptcli.generation.stream import Finished, generate
 from gptcli.model.cache import cache_bytes
 from gptcli.model.gpt import GPT, parameter_count
 from gptcli.model.int8 import Int8GPT
-from gptcli.model.precision import dtype_name, prepare_device
+from gptcli.model.precision import dtype_name
 from gptcli.report.limits import matrix_rate, read_bandwidth, seconds_per_call
 from gptcli.report.machine import device_name
 from gptcli.report.model import flops, matrix_parameters
 from gptcli.report.subject import Subject
 from gptcli.text.dataset import Dataset
+from gptcli.training import runtime
 from gptcli.training.trainer import Trainer
 
 Format = DtypeName | Literal["int8"]
@@ -122,7 +123,7 @@ class SpeedReport:
 def measure_speed(subject: Subject, device: torch.device, on_stage: Callable[[str], None]) -> SpeedReport:
     """Measure everything; `on_stage` hears what comes next. Takes less than half a minute for a small model."""
     on_stage("the limits of this machine")
-    prepare_device(device, deterministic=subject.config.train.deterministic)
+    runtime.prepare(device, deterministic=subject.config.train.deterministic)
     rates = _Rates(device)
     bandwidth = read_bandwidth(device)
     on_stage("training")

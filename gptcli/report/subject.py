@@ -131,4 +131,4 @@ def _random_model(config: RunConfig, dataset: Dataset, wish: Wish) -> ModelFolde
     """A model without training, placed as `sample` places one."""
     torch.manual_seed(wish.seed)
     model = place(GPT(config.model).requires_grad_(False).eval(), wish.device, wish.dtype, int8=wish.int8)
-    return ModelFolder(Path(config.preset), model, dataset.tokenizer, 0, None, None, None)
+    return ModelFolder(Path(config.preset), model, dataset.tokenizer, start_id=0)

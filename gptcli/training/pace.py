@@ -10,8 +10,8 @@ import torch
 
 from gptcli.checkpoints.run_folder import StoredRun
 from gptcli.config import RunConfig
-from gptcli.model.precision import prepare_device
 from gptcli.text.dataset import Dataset
+from gptcli.training import runtime
 from gptcli.training.trainer import Trainer
 
 WARM_UP_STEPS = 2
@@ -37,7 +37,7 @@ def measure_pace(config: RunConfig, dataset: Dataset, device: torch.device) -> t
 
     Training's random state is left alone. Raises OutOfMemoryError as training would.
     """
-    prepare_device(device, deterministic=config.train.deterministic)
+    runtime.prepare(device, deterministic=config.train.deterministic)
     train = config.train.model_copy(update={"max_steps": LONG_RUN, "init_from": None})
     run = StoredRun(Path(), config.model_copy(update={"train": train}), dataset.name, dataset.fingerprint)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):

@@ -14,9 +14,9 @@ from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import Progress, discard_damaged, prune_checkpoints
 from gptcli.checkpoints.run_folder import StoredRun, create_run, is_run, read_run, update_config, write_card
 from gptcli.errors import StorageError
-from gptcli.model.precision import prepare_device
 from gptcli.storage import FolderLock, remove_leftovers
 from gptcli.text.dataset import Dataset
+from gptcli.training import runtime
 from gptcli.training.budget import budget_end
 from gptcli.training.events import Event, Finished
 from gptcli.training.metrics import MetricsLog
@@ -47,7 +47,7 @@ def train(plan: Plan, dataset: Dataset, device: torch.device, stop_signal: Calla
         discard_damaged(plan.path, newer_than=progress.step)
         if not plan.is_new:
             run = update_config(run, plan.config)
-        prepare_device(device, deterministic=plan.config.train.deterministic)
+        runtime.prepare(device, deterministic=plan.config.train.deterministic)
         from gptcli.training.tensorboard import TensorBoardLog  # no dry run and no refusal has to wait for it
 
         with (

@@ -63,7 +63,7 @@ def build_case(kind: str, corpus: str, path: Path, config: ModelConfig) -> Case:
     rows = tokenizer.vocab_size + (7 if kind == "published bpe" else 0)  # as padding to a round number leaves
     model = random_model(config.model_copy(update={"vocab_size": rows})).float()
     start = tokenizer.encode("\n")[0]
-    made = ModelFolder(path, model, tokenizer, start, end_id=None, step=None, val_loss=None)
+    made = ModelFolder(path, model, tokenizer, start_id=start)
     export_hf(made, path / "hf", "f32", force=False)
     return Case(open_model(path / "hf"), ASCII_TEXTS if kind == "ascii" else UNICODE_TEXTS)
 

@@ -38,7 +38,7 @@ def folder(name: str, path: Path, **changes: Any) -> ModelFolder:
     tokenizer = char_tokenizer(string.printable)
     shape = {"vocab_size": tokenizer.vocab_size, "n_embd": 64, "block_size": 96, "n_layer": 2, "mlp_width": 96}
     model = random_model(variant(name, **shape | changes)).float()
-    return ModelFolder(path, model, tokenizer, 0, end_id=None, step=None, val_loss=None)
+    return ModelFolder(path, model, tokenizer, start_id=0)
 
 
 def difference(made: ModelFolder, path: Path, type: GgufType) -> float:

@@ -32,7 +32,7 @@ def folder() -> ModelFolder:
     model = GPT(config).double().requires_grad_(False).eval()
     for parameter in model.parameters():
         parameter.mul_(5)  # far from uniform, so that each window's context matters
-    return ModelFolder(Path("x"), model, tokenizer, start_id=0, end_id=None, step=None, val_loss=None)
+    return ModelFolder(Path("x"), model, tokenizer, start_id=0)
 
 
 def transformers_loss(folder: ModelFolder, ids: list[int], stride: int) -> float:
