@@ -105,10 +105,12 @@ def test_leaving_in_the_middle_ends_the_processes(bpe: ByteLevelTokenizer) -> No
         while True:
             yield from TEXTS
 
+    others = children(os.getpid())  # of other tests
     with encoding(bpe, 100) as encode:
         assert len(list(islice(encode(endless()), 5))) == 5
-        assert len(children(os.getpid())) == 3
-    assert children(os.getpid()) == []
+        started = [child for child in children(os.getpid()) if child not in others]
+        assert len(started) == 3
+    assert not any(map(is_running, started))
 
 
 @needs_proc
