@@ -35,7 +35,9 @@ from gptcli.training.gradients import accumulate_gradients
 from gptcli.machine import resident_memory
 from gptcli.memory import training_memory
 from gptcli.training.optimizer import Optimizer
+from gptcli.training import runtime
 
+runtime.prepare(torch.device("cpu"), deterministic=False)
 name, micro, steps, dtype = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), getattr(torch, sys.argv[4])
 recompute = sys.argv[5] == "True"
 config = build_config(name, vocab_size=65)

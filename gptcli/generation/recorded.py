@@ -17,12 +17,15 @@ from gptcli.model.cache import CacheStep, KVCache
 from gptcli.model.gpt import GPT
 
 Step = Callable[[], Tensor]
-"""Computes the same again on the same memory: nothing → logits (B, V), always the same tensor."""
+"""Computes the same again on the same memory: nothing → logits (B, V), always the same tensor.
+
+A recording does not keep the memory alive that it reads: whoever has one keeps the step itself too.
+"""
 
 FIRST_VISIBLE = 64
 """Cached tokens that the first recording attends to; each one after it attends to twice as many."""
 TOKENS_BEFORE = 8
-"""Recording takes about as long as so many steps; a shorter text does without."""
+"""A text that is shorter does without, since recording takes longer than a step."""
 
 
 class RecordedSteps:
@@ -33,7 +36,7 @@ class RecordedSteps:
         self._model, self._cache, self._record = model, cache, record
         self._ids = torch.zeros(batch_size, 1, dtype=torch.long, device=device)
         self._position = torch.zeros((), dtype=torch.long, device=device)
-        self._steps: dict[int, Step] = {}
+        self._steps: dict[int, tuple[Step, CacheStep]] = {}  # by visible tokens; a recording reads its step's memory
         for part in cache.keys + cache.values:
             part[:, :, cache.length :] = 0
 
@@ -47,50 +50,62 @@ class RecordedSteps:
         visible = min(visible, self._cache.block_size)
         if visible not in self._steps:
             step = CacheStep(self._cache, self._position, visible)
-            self._steps[visible] = self._record(lambda: self._model(self._ids, step)[:, -1])
-        logits = self._steps[visible]()
+            self._steps[visible] = self._record(lambda: self._model(self._ids, step)[:, -1]), step
+        replay, _ = self._steps[visible]
+        logits = replay()
         self._cache.advance(1)
         return logits
 
 
 def can_record(model: GPT) -> bool:
-    """Whether a step is the same operations every time: not with experts, who get other numbers of tokens."""
-    return model.wte.weight.device.type == "cuda" and model.config.n_expert == 0
+    """Whether a step is the same operations every time, of a model that only writes.
+
+    Not with experts, who get other numbers of tokens; nor in training, which a recording that fails could disturb.
+    """
+    weight = model.wte.weight
+    return weight.device.type == "cuda" and model.config.n_expert == 0 and not weight.requires_grad
 
 
-def record_graph(step: Step) -> Step:
-    """A CUDA graph of `step`; raises RuntimeError for what cannot be recorded."""
-    here, side = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(here)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.stream(side):
-        step()  # libraries take their memory and choose their kernels now, which a recording could not repeat
-        side.synchronize()
-        graph.capture_begin(capture_error_mode="thread_local")
-        try:
-            logits = step()
-        finally:
-            graph.capture_end()
-    here.wait_stream(side)
+def graph_recorder(device: torch.device) -> Callable[[Step], Step]:
+    """Makes CUDA graphs of steps on `device`, which raises RuntimeError for what cannot be recorded."""
+    side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
-    def replay() -> Tensor:
-        graph.replay()
-        return logits
+    def record(step: Step) -> Step:
+        here = torch.cuda.current_stream(device)
+        side.wait_stream(here)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(side):  # and on its device
+            step()  # libraries take their memory and choose their kernels now, which a recording could not repeat
+            side.synchronize()
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                logits = step()
+            finally:
+                graph.capture_end()
+        here.wait_stream(side)
 
-    return replay
+        def replay() -> Tensor:
+            with torch.cuda.device(device):
+                graph.replay()
+            return logits
+
+        return replay
+
+    return record
 
 
 class Reader:
     """The ids of a step (B, 1) for the host, without making the device wait for it."""
 
-    def __init__(self, batch_size: int) -> None:
+    def __init__(self, batch_size: int, device: torch.device) -> None:
+        self._device = device
         self._ids = torch.empty(batch_size, 1, dtype=torch.long, pin_memory=True)
         self._arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def begin(self, tokens: Tensor) -> None:
         """Send them on their way, before the device gets more to do."""
         self._ids.copy_(tokens, non_blocking=True)
-        self._arrived.record()
+        self._arrived.record(torch.cuda.current_stream(self._device))
 
     def read(self) -> list[int]:
         """The ids, once they are here."""

@@ -81,7 +81,7 @@ def generate(
     sampler = Sampler(config, allowed_ids(tokenizer, model.config.vocab_size, end_id), prompt_ids, device)
     first_token: float | None = None
     slides = 0
-    reader = Reader(config.num_samples) if device.type == "cuda" else None
+    reader = Reader(config.num_samples, device) if device.type == "cuda" else None
     for chosen, slides in _steps(window, sampler, prompt_ids, config.max_new_tokens, reader):
         first_token = clock() - started if first_token is None else first_token
         for row, token in zip(rows, chosen, strict=True):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gptcli.errors import ModelFolderError, OutOfMemoryError
-from gptcli.generation.recorded import TOKENS_BEFORE, RecordedSteps, can_record, record_graph
+from gptcli.generation.recorded import TOKENS_BEFORE, RecordedSteps, can_record, graph_recorder
 from gptcli.memory import sample_bytes
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPT
@@ -82,12 +82,13 @@ class Window:
             try:
                 return self._recorded_steps().append(tokens)
             except RuntimeError:  # a driver or a kernel that cannot be recorded, or no memory to do so
-                self._may_record = False
+                self._may_record, self._recorded = False, None
         return self._model.head(self._model.hidden(tokens, self._cache)[:, -1])  # (B, V)
 
     def _recorded_steps(self) -> RecordedSteps:
         if self._recorded is None:
-            self._recorded = RecordedSteps(self._model, self._cache, self.batch_size, record_graph)
+            record = graph_recorder(self._model.wte.weight.device)
+            self._recorded = RecordedSteps(self._model, self._cache, self.batch_size, record)
         return self._recorded
 
 

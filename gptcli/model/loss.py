@@ -90,7 +90,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         N, C = hidden.shape
         need_grad = any(ctx.needs_input_grad[:2])
         d_hidden, d_weight = torch.empty_like(hidden) if need_grad else None, None  # (N, C), (V, C)
-        held = held_tokens(rows, C) if need_grad and dtype is not wide else rows
+        held = held_tokens(rows, C) if need_grad and dtype is torch.bfloat16 else rows  # float16 sums could overflow
         logits = hidden.new_empty(min(held, N), weight.shape[0])  # (h, V)
         loss = torch.zeros((), device=hidden.device, dtype=wide)
         for begin in range(0, N, held):
@@ -131,9 +131,10 @@ def _loss(logits: Tensor, targets: Tensor, softcap: float, *, need_grad: bool) -
     found = log_probabilities.gather(1, targets)  # (n, 1)
     if need_grad:
         torch.exp(log_probabilities, out=logits)
+        del log_probabilities
         logits.scatter_(1, targets, found.expm1().to(logits.dtype))  # p - 1, exact where p is near 1
         if softcap:
-            logits.mul_(1 - (capped / softcap) ** 2)
+            logits.mul_(capped.div_(softcap).square_().neg_().add_(1))
     return -found.sum()
 
 

@@ -43,7 +43,7 @@ class ByteLevelTokenizer:
         self._document = checked(document, name)
         self.fingerprint = fingerprint(self._document)
         self._name = name
-        self._cuttable = _words_of_gpt2(self._document)
+        self.cuttable = _words_of_gpt2(self._document)
         with library_errors(name, foreign=True):
             self._library = tokenizers.Tokenizer.from_str(json.dumps(self._document))
         self._library.encode_special_tokens = True  # a literal <|endoftext|> in a text is ordinary text
@@ -95,14 +95,14 @@ class ByteLevelTokenizer:
 
         Where a tokenizer does not cut words as GPT-2 does nobody can know a safe cut, and the text comes whole.
         """
-        if self._cuttable:
+        if self.cuttable:
             yield from recut(pieces)
         elif text := "".join(pieces):
             yield text
 
     def encode_texts(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
         """The ids of each text by itself. Raises TokenizerError for unknown characters."""
-        if self._cuttable:
+        if self.cuttable:
             yield from self._words.encode(self._known(texts))
         else:
             for text in self._known(texts):
@@ -150,7 +150,7 @@ class ByteLevelTokenizer:
         return WordEncoder(partial(_encode_batch, self._library, self._name, foreign=False))
 
     def _encode_known(self, text: str) -> list[int]:
-        with library_errors(self._name, foreign=not self._cuttable):
+        with library_errors(self._name, foreign=not self.cuttable):
             ids: list[int] = self._library.encode(text, add_special_tokens=False).ids
         return ids
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from queue import SimpleQueue
+from threading import Lock
 from typing import IO
 
 import numpy as np
@@ -46,7 +47,8 @@ def encoding(tokenizer: Tokenizer, text_bytes: int) -> Iterator[Encode]:
     The ids are those of `tokenizer.encode_texts`, whoever gives them.
     """
     count = min(cores() - 1, MAX_PROCESSES, text_bytes // BYTES_EACH)  # one core reads and writes
-    if tokenizer.kind != "bpe" or cores() < MIN_CORES or count < 2:  # a character is sooner looked up than sent
+    pays = tokenizer.kind == "bpe" and tokenizer.cuttable  # a character is sooner looked up than sent
+    if not pays or cores() < MIN_CORES or count < 2:
         yield tokenizer.encode_texts
         return
     document = tokenizer.to_json().encode()
@@ -66,7 +68,9 @@ class _Pool:
 
     def __init__(self, tokenizer: Tokenizer, processes: list[_Process]) -> None:
         self._tokenizer, self._ahead = tokenizer, 2 * len(processes)
-        self._idle: SimpleQueue[_Process] = SimpleQueue()
+        self._idle: SimpleQueue[_Process | None] = SimpleQueue()
+        """None at its end: all have ended."""
+        self._alive, self._lock = len(processes), Lock()
         for process in processes:
             self._idle.put(process)
         self._threads = ThreadPoolExecutor(len(processes))
@@ -86,13 +90,20 @@ class _Pool:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _ask(self, texts: list[str]) -> list[np.ndarray] | None:
-        process = self._idle.get()
-        try:
-            return process.encode(texts)
-        except (OSError, EOFError):
-            return None
-        finally:
-            self._idle.put(process)
+        """The answer of a process that is free; None if all have ended."""
+        while process := self._idle.get():
+            try:
+                ids = process.encode(texts)
+            except (OSError, EOFError, ValueError):  # it has ended, or its pipes were closed: another one may do it
+                with self._lock:
+                    self._alive -= 1
+                    if not self._alive:
+                        self._idle.put(None)
+            else:
+                self._idle.put(process)
+                return ids
+        self._idle.put(None)
+        return None
 
     def _ids(self, texts: list[str], answer: Future[list[np.ndarray] | None]) -> Iterable[np.ndarray]:
         """An answer; or if the process could give none, ours, or the error that tells why there is none."""
@@ -105,18 +116,26 @@ class _Process:
 
     def __init__(self, document: bytes) -> None:
         self._first = [document]  # sent with the first text: it cannot read yet
-        code = f"import sys; sys.path[:] = {sys.path}; from gptcli.text.processes import main; main()"
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", code],  # -P: nothing that lies in the folder at hand is imported
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "RAYON_NUM_THREADS": "1"},
-            start_new_session=True,  # Ctrl-C is for us
-        )
+        ours, theirs = os.pipe()  # of its own, since what a Python is set up with may write to standard output
+        code = f"import sys; sys.path[:] = {sys.path}; from gptcli.text.processes import main; main({theirs})"
+        self._ids = os.fdopen(ours, "rb")
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", code],  # -P: the path of modules is ours alone
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs],
+                env={**os.environ, "RAYON_NUM_THREADS": "1"},
+                start_new_session=True,  # Ctrl-C is for us
+            )
+        except OSError:
+            self._ids.close()
+            raise
+        finally:
+            os.close(theirs)
         assert self._process.stdin
-        assert self._process.stdout
-        self._texts, self._ids = self._process.stdin, self._process.stdout
+        self._texts = self._process.stdin
 
     def encode(self, texts: list[str]) -> list[np.ndarray]:
         """The ids of each text, uint32; raises OSError or EOFError if the process has ended."""
@@ -174,10 +193,10 @@ def _exactly(pipe: IO[bytes], size: int) -> bytes:
     return content
 
 
-def main() -> None:
-    """Encode what comes in until no more does."""
-    texts, ids = sys.stdin.buffer, sys.stdout.buffer
-    with suppress(EOFError):
+def main(answers: int) -> None:
+    """Encode what comes in until no more does; the ids go to the file with the number `answers`."""
+    texts = sys.stdin.buffer
+    with os.fdopen(answers, "wb") as ids, suppress(EOFError):
         (document,) = _receive(texts)
         tokenizer = ByteLevelTokenizer(json.loads(document))
         while True:

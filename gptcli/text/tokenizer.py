@@ -39,6 +39,9 @@ class Tokenizer(Protocol):
     emittable: np.ndarray
     """bool (vocab_size,): the ids that encoded text can contain, and `end_of_text`."""
 
+    cuttable: bool
+    """Whether a long text can be encoded in pieces."""
+
     def encode(self, text: str, *, unknown: Unknown = "error") -> list[int]: ...
     def encode_pieces(self, pieces: Iterable[str]) -> Iterator[np.ndarray]: ...
     def cut(self, pieces: Iterable[str]) -> Iterator[str]: ...

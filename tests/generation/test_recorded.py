@@ -5,6 +5,10 @@ The stand-in repeats a step as a CUDA graph does: on the same memory, and into t
 
 from __future__ import annotations
 
+import gc
+import weakref
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -45,7 +49,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     """Every step is recorded from the second token on, at first for two cached tokens."""
     made = Recorder()
     monkeypatch.setattr(window, "can_record", lambda model: True)
-    monkeypatch.setattr(window, "record_graph", made)
+    monkeypatch.setattr(window, "graph_recorder", lambda device: made)
     monkeypatch.setattr(window, "TOKENS_BEFORE", 1)
     monkeypatch.setattr(recorded, "FIRST_VISIBLE", 2)
     return made
@@ -97,16 +101,41 @@ def test_what_cannot_be_recorded_runs_as_it_is(recorder: Recorder, monkeypatch: 
         step()
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    monkeypatch.setattr(window, "record_graph", refuse)
+    monkeypatch.setattr(window, "graph_recorder", lambda device: refuse)
     check_slides(8, 1)
     assert tries == 1
 
 
 def test_experts_and_a_cpu_are_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window, "record_graph", None)
+    monkeypatch.setattr(window, "graph_recorder", None)
     check_slides(8, 1)
     experts = next(name for name in VARIANTS if variant(name).n_expert)
     assert not recorded.can_record(random_model(variant(experts)))
+
+
+def test_what_a_recording_reads_stays_alive(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph keeps none of the memory alive that was there before it was recorded, such as the slots of the mask."""
+    made: list[weakref.ref[CacheStep]] = []
+    init = CacheStep.__init__
+
+    def watched(self: CacheStep, *arguments: Any) -> None:
+        made.append(weakref.ref(self))
+        init(self, *arguments)
+
+    def forgetful(step: Step) -> Step:
+        logits = step()
+        return lambda: logits
+
+    monkeypatch.setattr(CacheStep, "__init__", watched)
+    monkeypatch.setattr(window, "graph_recorder", lambda device: forgetful)
+    model = random_model(variant("gpt2"))
+    written = Window(model, 1)
+    written.prefill(torch.tensor([[1]]))
+    for _ in range(8):
+        written.append(torch.tensor([[2]]))
+    gc.collect()
+    assert len(made) == 3
+    assert all(step() is not None for step in made)
 
 
 class SlowReader:

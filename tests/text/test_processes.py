@@ -63,9 +63,20 @@ def test_a_process_that_is_killed_costs_nothing_but_time(
         return ask(self, texts)
 
     monkeypatch.setattr(processes._Process, "encode", kill_the_third)
+    monkeypatch.setattr(bpe, "encode_texts", None)  # the others do it, not we
     with encoding(bpe, 100) as encode:
         assert all(np.array_equal(ids, one) for ids, one in zip(encode(TEXTS), whole, strict=True))
     assert asked > 3
+
+
+def test_what_a_python_prints_at_its_start_is_no_answer(
+    bpe: ByteLevelTokenizer, alone: list[list[int]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('hello' * 1000)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    with encoding(bpe, 100) as encode:
+        assert [ids.tolist() for ids in encode(TEXTS)] == alone
 
 
 @pytest.mark.parametrize("python", ["/no/such/python", "/bin/false"])
