@@ -51,7 +51,12 @@ def read_model_config(folder: Path) -> ModelConfig:
 
 
 def _no_model(folder: Path) -> ModelFolderError:
-    """What a folder without a model is instead."""
+    """What stands in the place of a model instead."""
+    if not folder.exists():
+        return ModelFolderError(f"There is no '{folder}'.", "Train a model first: gptcli train book.txt")
+    if not folder.is_dir():
+        hint = "Give a run folder; gptcli train makes one from a text."
+        return ModelFolderError(f"'{folder}' is a file, not a model folder.", hint)
     if is_dataset(folder):
         hint = f"Train a model on it: gptcli train {shlex.quote(str(folder))}"
         return ModelFolderError(f"'{folder}' is a dataset, not a model.", hint)
@@ -169,17 +174,11 @@ def damage(folder: Path, manifest: dict[str, Any], *, leaving_out: str = "") -> 
 
 
 def refuse_pickles(path: Path) -> None:
-    """Raise ModelFolderError for a pickled model, a file, or a folder with nothing but pickled weights."""
+    """Raise ModelFolderError for a pickled model: a file, or a folder with nothing but pickled weights."""
     if is_pickle(path) or (path.is_dir() and not has_weights(path) and any(map(is_pickle, path.iterdir()))):
         raise ModelFolderError(
             f"'{path}' holds pickled weights, which are not opened: reading a pickle can run any code.",
             "Convert them to safetensors with a tool that you trust, in a place where that is safe.",
-        )
-    if not path.exists():
-        raise ModelFolderError(f"There is no '{path}'.", "Train a model first: gptcli train book.txt")
-    if not path.is_dir():
-        raise ModelFolderError(
-            f"'{path}' is a file, not a model folder.", "Give a run folder; gptcli train makes one from a text."
         )
 
 

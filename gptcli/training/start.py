@@ -12,7 +12,7 @@ from pathlib import Path
 from torch import Tensor
 
 from gptcli.checkpoints import names
-from gptcli.checkpoints.model_folder import read_model_config, verify_run_files
+from gptcli.checkpoints.model_folder import read_model_config, refuse_pickles, verify_run_files
 from gptcli.checkpoints.run_folder import is_run, read_run
 from gptcli.checkpoints.tensors import digest, read_tensors
 from gptcli.checkpoints.weights import read_weights
@@ -72,14 +72,12 @@ def find_start(request: Request, path: Path, *, quiet: bool = False) -> Start | 
         return None
     else:
         folder = local_model(str(thing), quiet=quiet)
+        refuse_pickles(folder)
+        hint = "Give a run, a folder in Hugging Face's format, or hf://owner/name with --init-from."
+        if not folder.exists():
+            raise ModelFolderError(f"There is no '{thing}' to start from.", hint)
         if not folder.is_dir():
-            hint = "Give a run, a folder in Hugging Face's format, or hf://owner/name with --init-from."
-            problem = (
-                f"'{thing}' is a file, not a model folder"
-                if folder.exists()
-                else f"There is no '{thing}' to start from"
-            )
-            raise ModelFolderError(f"{problem}.", hint)
+            raise ModelFolderError(f"'{thing}' is a file, not a model folder.", hint)
         verify_run_files(folder)
         start = Start(stored_name(str(thing)), folder, read_model_config(folder), is_new=True)
     _refuse_contradictions(request, start)

@@ -239,6 +239,8 @@ def test_other_weights_than_the_config_names(trained: Path) -> None:
 def test_a_start_that_is_not_there() -> None:
     assert "There is no 'nowhere' to start from." in refused("--init-from", "nowhere", code=1)
     assert "'book.txt' is a file, not a model folder." in refused("--init-from", "book.txt", code=1)
+    Path("model.pt").touch()
+    assert "'model.pt' holds pickled weights" in refused("--init-from", "model.pt", code=1)
 
 
 def test_characters_that_the_model_does_not_know(trained: Path, folder: Path) -> None:
