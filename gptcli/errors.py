@@ -35,6 +35,11 @@ def first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
+def clause(sentence: str) -> str:
+    """A sentence as a part of another one: "The file is cut off." → "the file is cut off"."""
+    return sentence[:1].lower() + sentence[1:].rstrip(".")
+
+
 class GptcliError(Exception):
     """An expected failure: `message` is one human sentence, `hint` says what to do next ("" for none)."""
 

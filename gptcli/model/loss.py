@@ -66,7 +66,7 @@ def next_token_loss(
 
 
 def held_tokens(rows: int, width: int) -> int:
-    """Tokens whose gradient by their logits is held at once in a narrow number format, in chunks of `rows`.
+    """Tokens whose gradient by their logits is held at once in bfloat16, in chunks of `rows`.
 
     They make one product with hidden states. Adding up such products in float32 takes longer than they do if each is
     over fewer tokens than the model is wide; and held so, they take no more memory than the gradient by the weights.

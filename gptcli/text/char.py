@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from gptcli.text.bytelevel import ByteLevelTokenizer
+from gptcli.text.code_points import code_points
 from gptcli.text.tokenizer_json import (
     END_OF_TEXT,
     Document,
@@ -87,13 +88,6 @@ def char_tokenizer(characters: Iterable[str]) -> CharTokenizer:
     """The character tokenizer of an alphabet: `char_tokenizer("hello").encode("hole")` is [1, 3, 2, 0]."""
     alphabet = sorted(set(characters))
     return CharTokenizer(_document(alphabet), alphabet)
-
-
-def code_points(text: str) -> np.ndarray:
-    """The code point of each character: uint8 for ASCII, else uint32."""
-    if text.isascii():
-        return np.frombuffer(text.encode("ascii"), dtype=np.uint8)
-    return np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype="<u4")
 
 
 def _document(characters: list[str]) -> Document:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gptcli.errors import CorpusError, TokenizerError, UsageError, reason_of
+from gptcli.errors import CorpusError, TokenizerError, UsageError, clause, reason_of
 from gptcli.storage import disk_errors, sha256_of_file
 from gptcli.text.not_text import BINARY, not_text
 from gptcli.text.tokenizer_json import TOKENIZER_FILE
@@ -130,8 +130,7 @@ def naming(file: TextFile) -> Iterator[None]:
     try:
         yield
     except TokenizerError as error:
-        message = error.message[:1].lower() + error.message[1:]
-        raise TokenizerError(f"{file.subject} cannot be encoded: {message}", error.hint) from None
+        raise TokenizerError(f"{file.subject} cannot be encoded: {clause(error.message)}.", error.hint) from None
 
 
 def _texts_at(path: Path, include: Sequence[str]) -> list[TextFile]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gptcli.errors import DatasetError, TokenizerError, reason_of
+from gptcli.errors import DatasetError, TokenizerError, clause, reason_of
 from gptcli.storage import FileEntry, mismatch
 from gptcli.text.manifest import MANIFEST_FILE, SourceEntry, SplitEntry, read_manifest
 from gptcli.text.tokenizer import Tokenizer, load_tokenizer
@@ -84,7 +84,7 @@ def open_dataset(path: Path, *, verify: bool | None = None) -> Dataset:
     try:
         tokenizer = load_tokenizer(path / TOKENIZER_FILE)
     except TokenizerError as error:
-        raise _damaged(path, error.message[:1].lower() + error.message[1:].rstrip(".")) from None
+        raise _damaged(path, clause(error.message)) from None
     told = manifest.tokenizer
     if tokenizer.fingerprint != told.fingerprint or tokenizer.vocab_size != told.vocab_size:
         raise _damaged(path, f"'{path / TOKENIZER_FILE}' was altered (its fingerprint differs)")

@@ -21,8 +21,9 @@ import sys
 import numpy as np
 from tokenizers.pre_tokenizers import ByteLevel
 
+from gptcli.text.code_points import beyond_ascii
+
 _LETTER, _NUMBER, _OTHER, _SPACE, _UNSEEN = range(5)
-_FIRST_FOREIGN = 0x80
 _EXAMPLES = {_LETTER: "a", _NUMBER: "1", _OTHER: "!"}
 _BLANK, _APOSTROPHE = ord(" "), ord("'")
 _ONE_LETTER = [ord(letter) for letter in "stmd"]
@@ -46,8 +47,7 @@ class Splitter:
         classes = np.frombuffer(data.translate(self._byte_classes), dtype=np.uint8)
         if len(data) == len(text):
             return data, np.flatnonzero(_begins(characters, classes))
-        foreign = np.flatnonzero(characters >= _FIRST_FOREIGN)
-        points = np.frombuffer(characters[foreign].tobytes().decode().encode("utf-32-le"), dtype="<u4")
+        foreign, points = beyond_ascii(characters)
         widths = 2 + (points >= 0x800).view(np.uint8) + (points >= 0x10000).view(np.uint8)
         classes = classes.copy()
         classes[foreign] = np.repeat(self._classes_of(points), widths)  # each byte has the class of its character

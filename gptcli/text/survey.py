@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gptcli.errors import CorpusError
-from gptcli.text.char import code_points
+from gptcli.text.code_points import beyond_ascii
 from gptcli.text.corpus import NotTextError, OnBytes, TextFile, has_byte_order_mark, read_text
 
 _DEFAULT_TRAIN_SHARE = 0.9
@@ -113,8 +113,8 @@ class _Look:
             self._known += bytes(set(new))
             self.seen[list(set(new))] = True
         if len(data) > len(piece):
-            values = np.frombuffer(data, dtype=np.uint8)
-            self.seen[code_points(values[values >= 0x80].tobytes().decode())] = True
+            _, points = beyond_ascii(np.frombuffer(data, dtype=np.uint8))
+            self.seen[points] = True
         self.characters += len(piece)
         self.bytes += len(data)
         self.blank = self.blank and piece.isspace()
