@@ -24,17 +24,17 @@ import torch
 
 from benchmarks.measure import RESULTS, save
 from gptcli.config import DataConfig, ModelConfig, RunConfig, TokenizerConfig, build_config
+from gptcli.config.presets import family
+from gptcli.config.values import Values
+from gptcli.dataset.folder import open_dataset
+from gptcli.dataset.preparing import prepare
 from gptcli.model.gpt import GPT, parameter_count
-from gptcli.presets import family
 from gptcli.report.model import flops
-from gptcli.text.dataset import open_dataset
-from gptcli.text.preparing import prepare
 from gptcli.training.batches import Batches
 from gptcli.training.evaluation import evaluate
 from gptcli.training.gradients import accumulate_gradients
 from gptcli.training.optimizer import Optimizer
 from gptcli.training.schedule import learning_rate
-from gptcli.values import Values
 
 SHAPE = {"n_layer": 3, "n_head": 4, "n_embd": 48, "block_size": 64}
 BATCH = 12

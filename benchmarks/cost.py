@@ -25,14 +25,14 @@ import torch
 
 from benchmarks.measure import CPU, RESULTS, in_own_process, matrix_rate, peak_memory, read_bandwidth, save
 from benchmarks.training import flops_per_token, gptcli_trainer
+from gptcli.bench.limits import seconds_per_call
+from gptcli.bench.speed import bytes_per_step
+from gptcli.bench.subject import stand_in_tokenizer
 from gptcli.config import ModelConfig, SamplingConfig
 from gptcli.generation.load import place
 from gptcli.generation.stream import Finished, generate
 from gptcli.memory import training_memory
 from gptcli.model.gpt import GPT
-from gptcli.report.limits import seconds_per_call
-from gptcli.report.speed import bytes_per_step
-from gptcli.report.subject import stand_in_tokenizer
 
 BASE = {"context": 256, "width": 256, "layers": 4, "batch": 8}
 SWEEPS = {

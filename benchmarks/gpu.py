@@ -22,14 +22,14 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.measure import alternate, matrix_rate, read_bandwidth, save
 from benchmarks.training import flops_per_token, gptcli_trainer, transformers_model, transformers_update
+from gptcli.bench.limits import wait_for
+from gptcli.bench.speed import bytes_per_step
+from gptcli.bench.subject import stand_in_tokenizer
 from gptcli.config import ModelConfig, SamplingConfig
 from gptcli.generation.load import place
 from gptcli.generation.stream import Finished, generate
 from gptcli.model.gpt import GPT
 from gptcli.model.precision import choose_device, dtype_name
-from gptcli.report.limits import wait_for
-from gptcli.report.speed import bytes_per_step
-from gptcli.report.subject import stand_in_tokenizer
 from gptcli.training import runtime
 
 DTYPE = torch.bfloat16

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import torch
 
-from gptcli.report import limits
+from gptcli.bench import limits
 from gptcli.report.machine import device_name
 
 CPU = torch.device("cpu")

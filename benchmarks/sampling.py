@@ -40,8 +40,8 @@ from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
 from gptcli.model.gpt import GPT
 from gptcli.model.int8 import Int8GPT
 from gptcli.storage import to_json
-from gptcli.text.bpe import train_bpe
-from gptcli.text.char import char_tokenizer
+from gptcli.tokenizer.bpe import train_bpe
+from gptcli.tokenizer.char import char_tokenizer
 
 PROMPT, NEW, LONG_PROMPT, MANY = 32, 128, 512, 32
 SHAPES = {"tiny": (4, 4, 128, 256), "small": (6, 6, 384, 256), "gpt2": (12, 12, 768, 1024)}

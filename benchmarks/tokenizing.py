@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import held_by, save
+from gptcli.dataset.folder import open_dataset
 from gptcli.machine import cores
-from gptcli.text.bpe import train_bpe
-from gptcli.text.cuts import recut
-from gptcli.text.dataset import open_dataset
-from gptcli.text.tokenizer import Tokenizer
-from gptcli.text.tokenizer_json import bytes_of_entry
+from gptcli.tokenizer.bpe import train_bpe
+from gptcli.tokenizer.cuts import recut
+from gptcli.tokenizer.document import bytes_of_entry
+from gptcli.tokenizer.tokenizer import Tokenizer
 
 CORPUS_BYTES = 120_000_000
 SUFFIXES = (".py", ".pyi", ".md", ".rst", ".txt", ".h", ".html", ".json", ".js")

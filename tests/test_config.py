@@ -18,14 +18,14 @@ from gptcli.config import (
     load_config_file,
     nearest_preset,
     parse_config,
-    parse_duration,
     parse_flags,
     to_toml,
 )
+from gptcli.config.presets import PRESETS, fine_tuning, preset
+from gptcli.config.problems import problems
+from gptcli.config.schema import parse_duration
+from gptcli.config.values import flatten, merge, nest, parse_setting
 from gptcli.errors import ConfigError
-from gptcli.presets import PRESETS, fine_tuning, preset
-from gptcli.problems import problems
-from gptcli.values import flatten, merge, nest, parse_setting
 
 
 def config(*layers: dict[str, Any], name: str = "nano") -> RunConfig:

@@ -12,11 +12,11 @@ import torch
 
 from gptcli import machine, memory
 from gptcli.config import ModelConfig
+from gptcli.config.presets import preset
 from gptcli.machine import free_memory, total_memory
 from gptcli.memory import largest_micro_batch, sampling_memory, training_memory
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPT, parameter_count
-from gptcli.presets import preset
 from tests.conftest import ROOT
 from tests.model.variants import VARIANTS, variant
 
@@ -29,7 +29,7 @@ import json, resource, sys, torch
 from functools import partial
 from pathlib import Path
 from gptcli.config import build_config
-from gptcli.presets import preset
+from gptcli.config.presets import preset
 from gptcli.model.gpt import GPT
 from gptcli.training.gradients import accumulate_gradients
 from gptcli.machine import resident_memory

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from gptcli.checkpoints.checkpoint import Progress
 from gptcli.config import ModelConfig, RunConfig
+from gptcli.dataset.folder import Dataset
 from gptcli.interop.hub import is_address, split_address
 from gptcli.interop.huggingface import OWN, architecture_of, no_counterpart
 from gptcli.model.loss import loss_in_words
-from gptcli.text.dataset import Dataset
-from gptcli.text.tokenizer import Tokenizer
+from gptcli.tokenizer.tokenizer import Tokenizer
 
 _IN_PYTHON = """```python
 from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -14,12 +14,12 @@ from gptcli.checkpoints import names
 from gptcli.checkpoints.small_files import RESTORE, read_json
 from gptcli.checkpoints.weights import has_weights, read_weights, stored_loss, stored_step
 from gptcli.config import ModelConfig
+from gptcli.dataset.folder import is_dataset
 from gptcli.errors import ModelFolderError, TokenizerError, UsageError, reason_of
 from gptcli.interop.huggingface import config_from_hf, tensors_from_hf
 from gptcli.model.gpt import GPT, unfilled_gpt
 from gptcli.storage import MANIFEST, FileEntry, mismatch
-from gptcli.text.dataset import is_dataset
-from gptcli.text.tokenizer import Tokenizer, load_tokenizer
+from gptcli.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from gptcli.untrusted import is_plain_name
 
 PICKLED = (".pt", ".pth", ".bin", ".pkl", ".ckpt")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gptcli.text.tokenizer_json import TOKENIZER_FILE
+from gptcli.tokenizer.document import TOKENIZER_FILE
 
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"

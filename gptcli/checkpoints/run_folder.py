@@ -18,13 +18,13 @@ from gptcli.checkpoints.small_files import RESTORE, read_json
 from gptcli.checkpoints.tensors import read_metadata, tensor_file
 from gptcli.checkpoints.weights import stored_loss, stored_step, weights_metadata
 from gptcli.config import ModelConfig, RunConfig, load_config_file, parse_config, to_toml
+from gptcli.dataset.folder import Dataset
 from gptcli.errors import ConfigError, ModelFolderError, StorageError
 from gptcli.interop.hub import model_name
 from gptcli.interop.huggingface import config_to_hf, tokenizer_settings
 from gptcli.storage import MANIFEST, disk_errors, fingerprints, new_directory, to_json, write_file
-from gptcli.text.dataset import Dataset
-from gptcli.text.tokenizer import Tokenizer
-from gptcli.text.tokenizer_json import END_OF_TEXT
+from gptcli.tokenizer.document import END_OF_TEXT
+from gptcli.tokenizer.tokenizer import Tokenizer
 
 FORMAT = 1
 

@@ -12,7 +12,7 @@ from gptcli.cli.model import model_path
 from gptcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from gptcli.report.subject import Subject, Wish
+    from gptcli.bench.subject import Subject, Wish
     from gptcli.ui.console import Output
 
 BENCH_EXAMPLES = "gptcli bench   ·   gptcli bench --preset gpt2 --batch-size 4 --length 256 --markdown"
@@ -49,9 +49,9 @@ def bench(
     from gptcli.cli.threads import spin_where_idle
 
     spin_where_idle()  # before torch is imported, as in `sample`, whose speed it changes more than that of updates
+    from gptcli.bench.speed import measure_speed
+    from gptcli.bench.subject import Wish
     from gptcli.model.precision import choose_device
-    from gptcli.report.speed import measure_speed
-    from gptcli.report.subject import Wish
     from gptcli.ui.console import Output
     from gptcli.ui.speed import show_speed
 
@@ -70,7 +70,7 @@ def bench(
 
 def _subject(run: str | None, preset: str | None, wish: Wish, output: Output) -> Subject:
     """The preset or the model folder that was named, or else the newest run."""
-    from gptcli.report.subject import folder_subject, preset_subject
+    from gptcli.bench.subject import folder_subject, preset_subject
 
     if preset is not None:
         return preset_subject(preset, wish)

@@ -38,13 +38,13 @@ def eval_(
 ) -> None:
     """Score texts with a model: loss, perplexity, bits per byte and per character."""
     from gptcli.config import DataConfig, parse_section
+    from gptcli.config.values import nest
     from gptcli.generation.load import load_for_sampling
     from gptcli.interop.hub import local_model
     from gptcli.report.scores import score_texts
     from gptcli.ui.console import Output
     from gptcli.ui.preparing import PreparingDisplay
     from gptcli.ui.scores import show_scores
-    from gptcli.values import nest
 
     output = Output(quiet, verbose, json, no_color)
     data = parse_section(DataConfig, nest({"include": include}))

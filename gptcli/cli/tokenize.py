@@ -42,10 +42,10 @@ def tokenize(
 ) -> None:
     """Turn text into tokens once, for several trainings."""
     from gptcli.config import DataConfig, TokenizerConfig, parse_flags
-    from gptcli.text.preparing import prepare
+    from gptcli.config.values import nest
+    from gptcli.dataset.preparing import prepare
     from gptcli.ui.console import Output
     from gptcli.ui.preparing import PreparingDisplay, show_prepared
-    from gptcli.values import nest
 
     output = Output(quiet, verbose, as_json, no_color)
     require_bpe_for_a_size(tokenizer, vocab_size)

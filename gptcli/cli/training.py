@@ -14,23 +14,23 @@ import torch
 from gptcli.checkpoints.run_folder import is_run
 from gptcli.cli.options import DATA_ROOT, RUNS_ROOT, require_bpe_for_a_size
 from gptcli.config import DataConfig, TokenizerConfig, load_config_file, parse_section
+from gptcli.config.values import Values, flatten, merge, nest, parse_setting
+from gptcli.dataset.folder import is_dataset
+from gptcli.dataset.preparing import Prepared, find_or_prepare, name_of, put_back
 from gptcli.errors import Interrupted, UsageError
 from gptcli.interop.hub import is_address
-from gptcli.text.dataset import is_dataset
-from gptcli.text.preparing import Prepared, find_or_prepare, name_of, put_back
-from gptcli.text.tokenizer import is_path
-from gptcli.training.completion import check_request
-from gptcli.training.events import Finished
-from gptcli.training.interrupt import graceful_stop
-from gptcli.training.place import run_device, run_folder
-from gptcli.training.plan import make_plan
-from gptcli.training.request import Request, Resume
-from gptcli.training.session import train
-from gptcli.training.start import Start, find_start
+from gptcli.runs.completion import check_request
+from gptcli.runs.events import Finished
+from gptcli.runs.interrupt import graceful_stop
+from gptcli.runs.place import run_device, run_folder
+from gptcli.runs.plan import make_plan
+from gptcli.runs.request import Request, Resume
+from gptcli.runs.session import train
+from gptcli.runs.start import Start, find_start
+from gptcli.tokenizer.tokenizer import is_path
 from gptcli.ui.console import Output
 from gptcli.ui.preparing import PreparingDisplay, describe
 from gptcli.ui.training import TrainingDisplay, show_dry_run, summary
-from gptcli.values import Values, flatten, merge, nest, parse_setting
 
 TEXT_FLAGS = {
     "tokenizer.kind": "--tokenizer",

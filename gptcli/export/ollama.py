@@ -16,7 +16,7 @@ from gptcli.export.gguf_file import as_gguf
 from gptcli.interop.gguf import GgufType
 from gptcli.interop.hub import model_name
 from gptcli.storage import new_directory
-from gptcli.text.tokenizer_json import END_OF_TEXT
+from gptcli.tokenizer.document import END_OF_TEXT
 
 WEIGHTS = "model.gguf"
 MODELFILE = "Modelfile"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from gptcli.checkpoints.model_folder import ModelFolder
+from gptcli.dataset.sources import find_texts, read_text
 from gptcli.errors import CorpusError, UsageError
-from gptcli.text.bytelevel import Unknown
-from gptcli.text.corpus import find_texts, read_text
+from gptcli.tokenizer.bytelevel import Unknown
 
 
 def read_prompt(path: str) -> str:

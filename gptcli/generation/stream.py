@@ -19,7 +19,7 @@ from gptcli.generation.sampler import Sampler
 from gptcli.generation.stops import StopMatcher
 from gptcli.generation.window import Window
 from gptcli.model.gpt import GPT
-from gptcli.text.tokenizer import StreamDecoder, Tokenizer
+from gptcli.tokenizer.tokenizer import StreamDecoder, Tokenizer
 
 FinishReason = Literal["length", "stop", "end_of_text"]
 Clock = Callable[[], float]

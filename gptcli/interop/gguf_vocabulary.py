@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from gptcli.errors import ExportError
-from gptcli.text.tokenizer import Tokenizer
-from gptcli.text.tokenizer_json import Document, added_tokens, cuts_like_gpt2, merges_of
+from gptcli.tokenizer.document import Document, added_tokens, cuts_like_gpt2, merges_of
+from gptcli.tokenizer.tokenizer import Tokenizer
 
 MODEL = "gpt2"
 PATTERN = "gpt-2"

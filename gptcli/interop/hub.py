@@ -10,8 +10,8 @@ import re
 import sys
 from pathlib import Path
 
+from gptcli.dataset.sources import refuse_address
 from gptcli.errors import GptcliError, ModelFolderError, UsageError, first_line
-from gptcli.text.corpus import refuse_address
 
 SCHEME = "hf://"
 FILES = (

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from gptcli.dataset.folder import is_dataset
+from gptcli.dataset.manifest import MANIFEST_FILE, read_manifest
 from gptcli.errors import GptcliError
-from gptcli.text.dataset import is_dataset
-from gptcli.text.manifest import MANIFEST_FILE, read_manifest
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ from gptcli.checkpoints import names
 from gptcli.checkpoints.model_folder import is_pickle, read_model_config, refuse_pickles
 from gptcli.checkpoints.run_folder import is_run, read_run
 from gptcli.config import build_config
+from gptcli.config.presets import PRESET_ALIASES, PRESETS, default_family
+from gptcli.dataset.folder import is_dataset
 from gptcli.errors import GptcliError, ModelFolderError, UsageError
 from gptcli.interop.hub import model_name
 from gptcli.model.gpt import parameter_count
-from gptcli.presets import PRESET_ALIASES, PRESETS, default_family
 from gptcli.report.datasets import DatasetList, holds_datasets, list_datasets
 from gptcli.report.machine import MachineReport
 from gptcli.report.model import ModelReport, describe_model
@@ -28,9 +29,8 @@ from gptcli.report.text import (
     describe_tokenizer,
     describe_tokens,
 )
-from gptcli.text.dataset import is_dataset
-from gptcli.text.tokenizer import holds_tokenizer
-from gptcli.training.request import Request
+from gptcli.runs.request import Request
+from gptcli.tokenizer.tokenizer import holds_tokenizer
 
 CHARACTERS = 65
 """Vocabulary of a preset where none is given: distinct characters of an English text (tiny Shakespeare has so many)."""

@@ -18,7 +18,7 @@ from gptcli.errors import ModelFolderError
 from gptcli.interop.hub import model_name
 from gptcli.model.gpt import parameter_count
 from gptcli.report.model import ModelReport, describe_model
-from gptcli.training.budget import why_finished
+from gptcli.runs.budget import why_finished
 from gptcli.untrusted import strict_json
 
 State = Literal["finished", "resumable", "no checkpoint", "damaged"]

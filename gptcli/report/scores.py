@@ -20,13 +20,13 @@ import numpy as np
 import torch
 
 from gptcli.checkpoints.model_folder import ModelFolder
+from gptcli.dataset.preparing import OnProgress
+from gptcli.dataset.sources import TextFile, find_texts, naming, read_text
+from gptcli.dataset.survey import survey
 from gptcli.errors import CorpusError, UsageError
 from gptcli.model.gpt import GPT
 from gptcli.model.loss import bits_per_unit, perplexity
-from gptcli.text.corpus import TextFile, find_texts, naming, read_text
-from gptcli.text.preparing import OnProgress
-from gptcli.text.survey import survey
-from gptcli.text.tokenizer import Tokenizer
+from gptcli.tokenizer.tokenizer import Tokenizer
 
 BATCH_TOKENS = 4096
 """Tokens that go through the model at once."""

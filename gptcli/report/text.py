@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gptcli.config import DataConfig
-from gptcli.text.choice import choose_kind
-from gptcli.text.corpus import find_texts, read_text
-from gptcli.text.dataset import Split, open_dataset
-from gptcli.text.survey import survey
-from gptcli.text.tokenizer import Tokenizer, load_tokenizer
+from gptcli.dataset.choice import choose_kind
+from gptcli.dataset.folder import Split, open_dataset
+from gptcli.dataset.sources import find_texts, read_text
+from gptcli.dataset.survey import survey
+from gptcli.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 
 @dataclass(frozen=True)

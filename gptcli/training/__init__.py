@@ -1,1 +1,1 @@
-"""The training loop, a generator of events, and what it stands on: batches, optimizer, schedule, evaluation."""
+"""An update of the weights: batches, loss, gradients, optimizers, schedule, evaluation."""

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from gptcli.config import RunConfig
-from gptcli.text.dataset import Dataset
-from gptcli.text.tokens import TokenStream
+from gptcli.dataset.folder import Dataset
+from gptcli.dataset.shards import TokenStream
 
 
 class Batches:

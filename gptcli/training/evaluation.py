@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gptcli.dataset.folder import Split
 from gptcli.model.gpt import GPT
 from gptcli.model.precision import autocast
-from gptcli.text.dataset import Split
 from gptcli.training.gradients import Hidden
 
 

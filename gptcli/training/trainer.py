@@ -13,19 +13,16 @@ from torch import Tensor
 
 from gptcli.checkpoints.checkpoint import Checkpoint, Progress
 from gptcli.checkpoints.run_folder import StoredRun
+from gptcli.config.presets import preset
+from gptcli.dataset.folder import Dataset
 from gptcli.errors import ModelFolderError, NonFiniteError
 from gptcli.interop.huggingface import tensors_from_hf, tensors_to_hf
 from gptcli.model.experts import Spread
 from gptcli.model.gpt import GPT
 from gptcli.model.loss import bits_per_unit
 from gptcli.model.precision import torch_dtype
-from gptcli.presets import preset
-from gptcli.text.dataset import Dataset
-from gptcli.training.batches import training_batches
-from gptcli.training.budget import budget_end
-from gptcli.training.compilation import compile_hidden
-from gptcli.training.evaluation import evaluate
-from gptcli.training.events import (
+from gptcli.runs.budget import budget_end
+from gptcli.runs.events import (
     CheckpointSaved,
     EvalMetrics,
     Event,
@@ -37,15 +34,18 @@ from gptcli.training.events import (
     StepMetrics,
     StopReason,
 )
+from gptcli.runs.interrupt import UpdateStopped, unless_stopped
+from gptcli.runs.samples import draw_sample
+from gptcli.runs.saving import Saving
+from gptcli.runs.start import starting_state
+from gptcli.training.batches import training_batches
+from gptcli.training.compilation import compile_hidden
+from gptcli.training.evaluation import evaluate
 from gptcli.training.gradients import Hidden, accumulate_gradients
-from gptcli.training.interrupt import UpdateStopped, unless_stopped
 from gptcli.training.optimizer import Optimizer
 from gptcli.training.out_of_memory import room_for_gradients, room_for_optimizer
 from gptcli.training.random_states import random_states, restore_random_states
-from gptcli.training.samples import draw_sample
-from gptcli.training.saving import Saving
 from gptcli.training.schedule import learning_rate
-from gptcli.training.start import starting_state
 
 HEARTBEAT_SECONDS = 10.0
 """Training that tells nothing for longer, since its steps are slow, shows after each step that it goes on."""

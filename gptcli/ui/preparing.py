@@ -8,9 +8,9 @@ from types import TracebackType
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from gptcli.dataset.folder import Dataset
+from gptcli.dataset.preparing import Prepared
 from gptcli.report.text import TokenizerSummary, summary_of
-from gptcli.text.dataset import Dataset
-from gptcli.text.preparing import Prepared
 from gptcli.ui.console import Output
 from gptcli.ui.tables import size
 

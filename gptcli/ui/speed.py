@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from gptcli.report.speed import SpeedReport
+from gptcli.bench.speed import SpeedReport
 from gptcli.ui.console import Output
 from gptcli.ui.tables import facts, left, operations, right, share, size, table
 

@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from gptcli.config import RunConfig, to_toml
+from gptcli.dataset.folder import Dataset
 from gptcli.model.loss import loss_in_words
-from gptcli.text.dataset import Dataset
-from gptcli.training.events import EvalMetrics, Event, Finished, Heartbeat, Note, SampleDrawn, SaveFailed, StepMetrics
-from gptcli.training.plan import Plan
+from gptcli.runs.events import EvalMetrics, Event, Finished, Heartbeat, Note, SampleDrawn, SaveFailed, StepMetrics
+from gptcli.runs.plan import Plan
 from gptcli.ui.chart import Point, axis, curve
 from gptcli.ui.console import Output, printable
 from gptcli.ui.preparing import describe, figures

@@ -10,11 +10,11 @@ import pytest
 from gptcli.checkpoints import names
 from gptcli.checkpoints.model_folder import open_model, read_model_config
 from gptcli.checkpoints.run_folder import create_run
+from gptcli.dataset.folder import Dataset
 from gptcli.errors import ModelFolderError
 from gptcli.report.inspection import inspect_path
 from gptcli.report.run import RunReport
-from gptcli.text.dataset import Dataset
-from tests.training.small_runs import plan, run
+from tests.runs.small_runs import plan, run
 
 
 def refused(folder: Path, checkpoint: str) -> tuple[str, str]:

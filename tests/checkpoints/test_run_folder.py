@@ -25,13 +25,13 @@ from gptcli.checkpoints.run_folder import (
 )
 from gptcli.checkpoints.tensors import read_metadata
 from gptcli.config import RunConfig
+from gptcli.dataset.folder import Dataset
 from gptcli.errors import ModelFolderError, StorageError
 from gptcli.interop.huggingface import tensors_to_hf
 from gptcli.model.gpt import GPT
 from gptcli.report.run import describe_run
 from gptcli.storage import FileEntry, FolderLock, mismatch
-from gptcli.text.dataset import Dataset
-from tests.training.small_runs import plan, run
+from tests.runs.small_runs import plan, run
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from gptcli.storage import REPLACED_SUFFIX, TEMPORARY_SUFFIX
 from tests.conftest import ROOT
 from tests.crash.disk import CHANGING, Operation
 from tests.crash.watching import read_record
-from tests.training.small_runs import assert_same_end, end_state, lines, without_times
+from tests.runs.small_runs import assert_same_end, end_state, lines, without_times
 
 SAVE_EVERY = 3
 STEPS = 12

@@ -20,16 +20,16 @@ from unittest import mock
 from gptcli.__main__ import main
 
 PHASES = {
-    "reading": ("gptcli.text.preparing.survey", 1),
-    "tokenizing": ("gptcli.text.preparing.write_dataset", 1),
-    "new run": ("gptcli.training.session.create_run", 1),
+    "reading": ("gptcli.dataset.preparing.survey", 1),
+    "tokenizing": ("gptcli.dataset.preparing.write_dataset", 1),
+    "new run": ("gptcli.runs.session.create_run", 1),
     "first step": ("gptcli.training.trainer.accumulate_gradients", 1),
     "a step": ("gptcli.training.trainer.accumulate_gradients", 8),
     "compiling": ("gptcli.training.trainer.compile_hidden", 1),
     "evaluation": ("gptcli.training.trainer.evaluate", 2),
-    "best weights": ("gptcli.training.saving.replace_weights", 2),
-    "saving": ("gptcli.training.saving.save_checkpoint", 2),
-    "retention": ("gptcli.training.saving.prune_checkpoints", 3),
+    "best weights": ("gptcli.runs.saving.replace_weights", 2),
+    "saving": ("gptcli.runs.saving.save_checkpoint", 2),
+    "retention": ("gptcli.runs.saving.prune_checkpoints", 3),
     "sampling": ("gptcli.generation.stream.generate", 1),
 }
 """The function with which a phase begins, and the call of it that counts."""

@@ -29,7 +29,7 @@ from typer.testing import CliRunner
 from gptcli.checkpoints.checkpoint import newest_checkpoint
 from gptcli.cli.app import app
 from tests.conftest import CommandLine
-from tests.training.small_runs import assert_same_end, lines, without_times
+from tests.runs.small_runs import assert_same_end, lines, without_times
 
 ROUND_STEPS = 400
 """A multiple of every interval below, so that the end of a round adds nothing to what an uninterrupted run does."""

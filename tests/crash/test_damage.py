@@ -9,7 +9,7 @@ import pytest
 
 from tests.crash.damage import Damage, damages
 from tests.crash.sessions import RUN, TRAIN, Sessions, changes, said
-from tests.training.small_runs import assert_same_end, end_state
+from tests.runs.small_runs import assert_same_end, end_state
 
 NEWEST, OLDER = Path("checkpoints/step-00000009"), Path("checkpoints/step-00000006")
 IN_CHECKPOINT = ("model.safetensors", "optimizer.safetensors", "state.json")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.crash.sessions import RUN, STEPS, Sessions, leftovers, newest_step, said
-from tests.training.small_runs import assert_same_end, series
+from tests.runs.small_runs import assert_same_end, series
 
 KINDS = ("open", "read", "write", "fsync", "rename", "mkdir", "unlink", "lock")
 CODES = ("ENOSPC", "EIO", "EACCES", "EROFS", "EMFILE")

@@ -12,8 +12,8 @@ from gptcli.checkpoints import names
 from gptcli.checkpoints.model_folder import verify_run_files
 from gptcli.checkpoints.run_folder import is_run, read_run
 from gptcli.checkpoints.tensors import verify_tensors
+from gptcli.dataset.folder import open_dataset
 from gptcli.storage import is_occupied
-from gptcli.text.dataset import open_dataset
 from tests.crash.disk import Operation
 from tests.crash.power import PoweredDisk, saved_steps
 from tests.crash.sessions import RUN, SAVE_EVERY, Sessions, changes, newest_step

@@ -17,7 +17,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.crash.sessions import RUN, TRAIN, Sessions, newest_step
-from tests.training.small_runs import assert_same_end
+from tests.runs.small_runs import assert_same_end
 
 pytestmark = pytest.mark.campaign
 

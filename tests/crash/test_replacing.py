@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gptcli.text.dataset import is_dataset, open_dataset
-from gptcli.text.preparing import put_back
+from gptcli.dataset.folder import is_dataset, open_dataset
+from gptcli.dataset.preparing import put_back
 from tests.conftest import CommandLine
 from tests.crash.disk import Operation
 from tests.crash.power import PoweredDisk

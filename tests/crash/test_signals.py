@@ -19,7 +19,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.crash.sessions import RUN, TRAIN, Sessions, leftovers, newest_step
 from tests.crash.signalled import IMPORTED, PHASES
-from tests.training.small_runs import assert_same_end
+from tests.runs.small_runs import assert_same_end
 
 SIGNALS = {
     "SIGINT": [signal.SIGINT],

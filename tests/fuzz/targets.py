@@ -25,6 +25,8 @@ from gptcli.checkpoints.names import checkpoint_name
 from gptcli.checkpoints.run_folder import newest_run, read_run
 from gptcli.checkpoints.tensors import tensor_file
 from gptcli.config import ModelConfig, SamplingConfig, build_config, load_config_file, parse_flags, to_toml
+from gptcli.config.values import parse_setting
+from gptcli.dataset.folder import open_dataset
 from gptcli.generation.prompt import prompt_ids, read_prompt, require_unicode
 from gptcli.generation.stream import generate
 from gptcli.generation.window import require_memory
@@ -33,15 +35,13 @@ from gptcli.report.inspection import inspect_path
 from gptcli.report.run import evaluations, list_runs
 from gptcli.report.text import describe_text
 from gptcli.storage import to_json
-from gptcli.text.bpe import train_bpe
-from gptcli.text.char import char_tokenizer
-from gptcli.text.dataset import open_dataset
-from gptcli.text.tokenizer import load_tokenizer
+from gptcli.tokenizer.bpe import train_bpe
+from gptcli.tokenizer.char import char_tokenizer
+from gptcli.tokenizer.tokenizer import load_tokenizer
 from gptcli.training.trainer import Trainer
-from gptcli.values import parse_setting
 from tests.fuzz.mutation import NASTY, NUMBERS, mutated_bytes, mutated_json, mutated_text
 from tests.model.reference import random_model
-from tests.training.small_runs import CPU, plan, run, small_dataset
+from tests.runs.small_runs import CPU, plan, run, small_dataset
 
 TEXT = "the cat sat on the mat. 12 cats, été!\n" * 20
 _first = np.array([0])

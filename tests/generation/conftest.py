@@ -16,7 +16,7 @@ from gptcli.cli.app import app
 from gptcli.config import ModelConfig
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
 from gptcli.storage import to_json
-from gptcli.text.char import char_tokenizer
+from gptcli.tokenizer.char import char_tokenizer
 from tests.model.reference import random_model
 
 ALPHABET = "abcdefgé \n"

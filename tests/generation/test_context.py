@@ -8,7 +8,7 @@ import torch
 
 from gptcli.checkpoints.model_folder import open_model
 from gptcli.model.resize import with_context
-from gptcli.text.char import char_tokenizer
+from gptcli.tokenizer.char import char_tokenizer
 from tests.generation.conftest import ALPHABET, Sample, model_folder
 from tests.model.reference import assert_close, random_model
 from tests.model.variants import variant

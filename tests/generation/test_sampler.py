@@ -12,7 +12,7 @@ from gptcli.config import SamplingConfig
 from gptcli.generation import sampler
 from gptcli.generation.sampler import DRAWS_AHEAD, Sampler
 from gptcli.generation.stream import allowed_ids
-from gptcli.text.char import char_tokenizer
+from gptcli.tokenizer.char import char_tokenizer
 
 CPU = torch.device("cpu")
 V = 13

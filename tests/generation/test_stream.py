@@ -11,9 +11,9 @@ from gptcli.config import ModelConfig, SamplingConfig
 from gptcli.generation.sampler import Sampler
 from gptcli.generation.stream import Finished, Piece, generate
 from gptcli.model.gpt import GPT
-from gptcli.text.bpe import train_bpe
-from gptcli.text.char import char_tokenizer
-from gptcli.text.tokenizer import Tokenizer
+from gptcli.tokenizer.bpe import train_bpe
+from gptcli.tokenizer.char import char_tokenizer
+from gptcli.tokenizer.tokenizer import Tokenizer
 from tests.generation.scripted import script
 from tests.model.reference import random_model
 

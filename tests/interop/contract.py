@@ -16,12 +16,12 @@ from gptcli.config import ModelConfig
 from gptcli.export.gguf_file import export_gguf
 from gptcli.export.hf_folder import export_hf
 from gptcli.interop.gguf import GgufType
-from gptcli.text.bpe import train_bpe
-from gptcli.text.char import char_tokenizer
-from gptcli.text.tokenizer import Tokenizer, load_tokenizer
+from gptcli.tokenizer.bpe import train_bpe
+from gptcli.tokenizer.char import char_tokenizer
+from gptcli.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from tests.interop.llama_cpp import LlamaCpp
 from tests.model.reference import assert_close, random_model
-from tests.text.text_samples import LESSON
+from tests.tokenizer.text_samples import LESSON
 
 ASCII_TEXTS = [
     "ROMEO: don't I'll we've 'tis 'S it's",

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gptcli.text.char import char_tokenizer
+from gptcli.tokenizer.char import char_tokenizer
 
 ALPHABET = "\n abcdefghijklmnopqrstuvwxyz.,!?"
 HEAD_WIDTH = 64

@@ -18,9 +18,9 @@ from gptcli.interop.gguf import gguf_file
 from gptcli.interop.gguf_tensors import gguf_tensors
 from gptcli.interop.gguf_vocabulary import NO_MERGES, TokenType, gguf_vocabulary
 from gptcli.model.gpt import GPT
-from gptcli.text.bpe import train_bpe
-from gptcli.text.bytelevel import ByteLevelTokenizer
-from gptcli.text.char import char_tokenizer
+from gptcli.tokenizer.bpe import train_bpe
+from gptcli.tokenizer.bytelevel import ByteLevelTokenizer
+from gptcli.tokenizer.char import char_tokenizer
 from tests.model.reference import random_model
 from tests.model.variants import variant
 

@@ -20,7 +20,7 @@ from gptcli.config import ModelConfig
 from gptcli.errors import ModelFolderError, UsageError
 from gptcli.interop.hub import local_model, model_name, split_address
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
-from gptcli.text.char import char_tokenizer
+from gptcli.tokenizer.char import char_tokenizer
 from tests.conftest import CommandLine
 from tests.interop.download_server import COMMIT, Repository, download_server
 from tests.model.reference import random_model

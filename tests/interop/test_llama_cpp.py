@@ -21,7 +21,7 @@ from gptcli.config import ModelConfig
 from gptcli.export.gguf_file import export_gguf
 from gptcli.interop import gguf, gguf_tensors, gguf_vocabulary
 from gptcli.interop.gguf import GgufType
-from gptcli.text.char import char_tokenizer
+from gptcli.tokenizer.char import char_tokenizer
 from tests.interop.contract import (
     ASCII_TEXTS,
     TOKENIZERS,

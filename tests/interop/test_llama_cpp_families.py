@@ -21,7 +21,7 @@ from gptcli.errors import ExportError
 from gptcli.export.gguf_file import export_gguf
 from gptcli.interop import gguf_tensors
 from gptcli.interop.gguf import GgufType
-from gptcli.text.char import char_tokenizer
+from gptcli.tokenizer.char import char_tokenizer
 from tests.interop import contract
 from tests.interop.contract import TOKENIZERS
 from tests.interop.llama_cpp import LlamaCpp

@@ -18,7 +18,7 @@ from gptcli.generation.stream import allowed_ids
 from gptcli.generation.window import Window
 from gptcli.interop import huggingface
 from gptcli.model import gpt
-from gptcli.text.tokenizer import load_tokenizer
+from gptcli.tokenizer.tokenizer import load_tokenizer
 from tests.interop.published import (
     ALPHABET,
     ROWS,

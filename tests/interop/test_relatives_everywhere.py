@@ -13,8 +13,8 @@ from typer.testing import CliRunner, Result
 from gptcli.checkpoints.model_folder import open_model, read_model_config
 from gptcli.checkpoints.run_folder import read_run
 from gptcli.cli.app import app
-from gptcli.text.tokenizer import load_tokenizer
-from gptcli.training import start as starting
+from gptcli.runs import start as starting
+from gptcli.tokenizer.tokenizer import load_tokenizer
 from tests.interop.published import ROWS, greedy, related_model, save
 from tests.model.reference import assert_close
 

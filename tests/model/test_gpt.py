@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gptcli.config import ModelConfig
+from gptcli.config.presets import PRESETS, preset
 from gptcli.model import gpt
 from gptcli.model.gpt import GPT, MLP, attend
-from gptcli.presets import PRESETS, preset
 from tests.conftest import ROOT
 from tests.model.reference import attention_weights, gelu
 

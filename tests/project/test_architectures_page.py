@@ -11,11 +11,11 @@ import pytest
 from benchmarks.architectures import budgets, table, verdict
 from benchmarks.page import FIGURES
 from gptcli.config import ModelConfig, build_config
+from gptcli.config.presets import family
+from gptcli.config.values import merge, parse_setting
 from gptcli.model.cache import cache_bytes
-from gptcli.presets import family
 from gptcli.report.inspection import GPT2_VOCABULARY
 from gptcli.report.model import flops, parameters
-from gptcli.values import merge, parse_setting
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "architectures.md").read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ from gptcli.model.gpt import GPT
 from gptcli.model.resize import with_context
 from gptcli.report import scores
 from gptcli.report.scores import score_texts, strided_windows
-from gptcli.text.char import char_tokenizer
+from gptcli.tokenizer.char import char_tokenizer
 
 TEXT = "the quick brown fox jumps over the lazy dog, é and 中. " * 4
 CONTEXT = 16

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gptcli.text.dataset import Dataset
-from tests.training.small_runs import small_dataset
+from gptcli.dataset.folder import Dataset
+from tests.runs.small_runs import small_dataset
 
 
 @pytest.fixture(scope="session")

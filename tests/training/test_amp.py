@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from gptcli.dataset.folder import Dataset
 from gptcli.errors import NonFiniteError
-from gptcli.text.dataset import Dataset
 from gptcli.training import optimizer
 from gptcli.training.optimizer import Optimizer
-from tests.training.small_runs import assert_same_end, end_state, lines, run, series, without_times
+from tests.runs.small_runs import assert_same_end, end_state, lines, run, series, without_times
 
 FP16 = {"train.dtype": "float16"}
 

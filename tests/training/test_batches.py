@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from gptcli.text.tokens import TokenStream
+from gptcli.dataset.shards import TokenStream
 from gptcli.training.batches import Batches
 
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from gptcli.dataset.folder import Dataset
 from gptcli.errors import DeviceError
-from gptcli.text.dataset import Dataset
+from gptcli.runs.events import Note
 from gptcli.training import compilation
-from gptcli.training.events import Note
-from tests.training.small_runs import assert_same_end, run
+from tests.runs.small_runs import assert_same_end, run
 
 Hidden = Callable[..., Tensor]
 

@@ -10,9 +10,9 @@ import torch
 from torch.nn import functional as F
 
 from gptcli.config import ModelConfig
+from gptcli.dataset.folder import Split
+from gptcli.dataset.shards import TokenStream
 from gptcli.model.gpt import GPT
-from gptcli.text.dataset import Split
-from gptcli.text.tokens import TokenStream
 from gptcli.training import evaluation
 from gptcli.training.evaluation import evaluate, validation_starts
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from gptcli.config import ModelConfig, OptimConfig
+from gptcli.dataset.folder import Dataset
 from gptcli.model.gpt import GPT
-from gptcli.text.dataset import Dataset
 from gptcli.training import muon
 from gptcli.training.muon import ADAMW_SIZE, COEFFICIENTS, ITERATIONS, orthogonal
 from gptcli.training.optimizer import Optimizer
-from tests.training.small_runs import assert_same_end, run, series
+from tests.runs.small_runs import assert_same_end, run, series
 
 CONFIG = ModelConfig(
     vocab_size=11, n_layer=2, n_head=4, n_kv_head=2, n_embd=16, block_size=8, n_expert=2, mlp="swiglu", qk_norm=True

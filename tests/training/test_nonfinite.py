@@ -11,12 +11,12 @@ from torch import Tensor
 
 from gptcli.checkpoints.checkpoint import newest_checkpoint
 from gptcli.checkpoints.model_folder import checkpoint_steps
+from gptcli.dataset.folder import Dataset
 from gptcli.errors import NonFiniteError
 from gptcli.model.gpt import GPT
-from gptcli.text.dataset import Dataset
 from gptcli.training import trainer
 from gptcli.training.trainer import Trainer, Update
-from tests.training.small_runs import FLAGS, run, series
+from tests.runs.small_runs import FLAGS, run, series
 
 Poison = Callable[[GPT, Tensor], Tensor]
 

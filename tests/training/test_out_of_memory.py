@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from gptcli.dataset.folder import Dataset
 from gptcli.errors import OutOfMemoryError
 from gptcli.model.gpt import GPT
-from gptcli.text.dataset import Dataset
 from gptcli.training.optimizer import Optimizer
-from tests.training.small_runs import plan, run, series
+from tests.runs.small_runs import plan, run, series
 
 
 def allow(monkeypatch: pytest.MonkeyPatch, most: int) -> None:

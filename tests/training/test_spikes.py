@@ -9,18 +9,18 @@ import torch
 from torch import Tensor
 
 from gptcli.config import build_config
+from gptcli.config.values import nest
+from gptcli.dataset.folder import Dataset
 from gptcli.errors import ConfigError, NonFiniteError
 from gptcli.model.gpt import GPT
-from gptcli.text.dataset import Dataset
+from gptcli.runs.events import StepMetrics
 from gptcli.training import spikes, trainer
-from gptcli.training.events import StepMetrics
 from gptcli.training.optimizer import Optimizer
 from gptcli.training.spikes import SpikeGuard
 from gptcli.training.trainer import Trainer, Update
 from gptcli.ui.console import Output
 from gptcli.ui.training import TrainingDisplay
-from gptcli.values import nest
-from tests.training.small_runs import assert_same_end, end_state, lines, run, series, without_times
+from tests.runs.small_runs import assert_same_end, end_state, lines, run, series, without_times
 
 FLAGS = {"optim.skip_spikes": 6.0, "train.log_every": 5}
 

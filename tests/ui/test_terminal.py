@@ -19,7 +19,7 @@ from gptcli.config import ModelConfig
 from gptcli.generation.stream import Finished, Piece
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
 from gptcli.storage import to_json
-from gptcli.text.char import char_tokenizer
+from gptcli.tokenizer.char import char_tokenizer
 from gptcli.ui import console, generated
 from gptcli.ui.console import Output, printable
 from gptcli.ui.generated import show_text

@@ -10,7 +10,7 @@ import pytest
 
 from gptcli.checkpoints.checkpoint import Progress
 from gptcli.config import RunConfig, build_config
-from gptcli.training.events import EvalMetrics, Finished, Note, SampleDrawn, SaveFailed, StepMetrics
+from gptcli.runs.events import EvalMetrics, Finished, Note, SampleDrawn, SaveFailed, StepMetrics
 from gptcli.ui import training
 from gptcli.ui.console import Output
 from gptcli.ui.training import TrainingDisplay, clock_time, summary

@@ -1,0 +1,1 @@
+"""Speed on this machine: training, prefill and decoding, against the limits of the hardware."""

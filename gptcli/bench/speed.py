@@ -1,0 +1,267 @@
+"""How fast a model trains, reads a prompt and writes on this machine, and what share of the machine's limits that is.
+
+Nothing is measured that users do not run: updates are the trainer's own, and text comes from the stream that `sample`
+shows.
+
+Letters: B sequences, T tokens each, C width, S tokens in the key-value cache, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Literal
+
+import numpy as np
+import torch
+
+from gptcli.bench.limits import matrix_rate, read_bandwidth, seconds_per_call
+from gptcli.bench.subject import Subject
+from gptcli.checkpoints.model_folder import ModelFolder
+from gptcli.checkpoints.run_folder import StoredRun
+from gptcli.config import DtypeName, ModelConfig, RunConfig, SamplingConfig
+from gptcli.dataset.folder import Dataset
+from gptcli.generation.load import decoding_threads
+from gptcli.generation.stream import Finished, generate
+from gptcli.model.cache import cache_bytes
+from gptcli.model.gpt import GPT, parameter_count
+from gptcli.model.int8 import Int8GPT
+from gptcli.model.precision import dtype_name
+from gptcli.report.machine import device_name
+from gptcli.report.model import flops, matrix_parameters
+from gptcli.training import runtime
+from gptcli.training.trainer import Trainer
+
+Format = DtypeName | Literal["int8"]
+"""Of the weights that a model multiplies with."""
+MEASURED_SECONDS = 2.0
+"""How long each kind of work is measured, and longer where `MIN_CALLS` take longer."""
+MIN_CALLS = 3
+MAX_DECODED = 128
+"""Tokens that are decoded at most, after a prompt of half the length."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What this machine reaches at most, as measured just now."""
+
+    matrix_rate: dict[DtypeName, float]
+    """FLOP/s of a matrix product, by number format."""
+    read_bandwidth: float
+    """Bytes/s of reading memory."""
+
+
+@dataclass(frozen=True)
+class TrainingSpeed:
+    """Updates: forward, backward, clipping, optimizer. Times are medians."""
+
+    dtype: DtypeName
+    sequences: int
+    length: int
+    compiled: bool
+    seconds: float
+    """Of an update."""
+    tokens_per_second: float
+    flops_per_second: float
+    mfu: float
+    """Share of the matrix rate, the "model FLOPs utilisation" of PaLM (Chowdhery et al. 2022), with the measured rate
+    in the place of the one that was advertised."""
+
+
+@dataclass(frozen=True)
+class PrefillSpeed:
+    """Reading a prompt, to the first token."""
+
+    dtype: Format
+    tokens: int
+    seconds: float
+    tokens_per_second: float
+    flops_per_second: float
+    mfu: float
+    """Share of the matrix rate in the format of what is not rounded to 8 bits."""
+
+
+@dataclass(frozen=True)
+class DecodingSpeed:
+    """Writing, after the first token."""
+
+    dtype: Format
+    sequences: int
+    prompt: int
+    tokens: int
+    """Written by each sequence."""
+    threads: int
+    seconds: float
+    """Of a step, which adds a token to every sequence."""
+    tokens_per_second: float
+    """Of all sequences together."""
+    bytes_per_second: float
+    """Of weights and cached keys and values, each read once a step."""
+    bandwidth_share: float
+
+
+@dataclass(frozen=True)
+class SpeedReport:
+    name: str
+    device: str
+    device_name: str
+    threads: int
+    """CPU threads that training computes with."""
+    torch: str
+    parameters: int
+    limits: Limits
+    training: TrainingSpeed
+    prefill: PrefillSpeed
+    decoding: DecodingSpeed
+    kind: str = "speed"
+
+
+def measure_speed(subject: Subject, device: torch.device, on_stage: Callable[[str], None]) -> SpeedReport:
+    """Measure everything; `on_stage` hears what comes next. Takes less than half a minute for a small model."""
+    on_stage("the limits of this machine")
+    runtime.prepare(device, deterministic=subject.config.train.deterministic)
+    rates = _Rates(device)
+    bandwidth = read_bandwidth(device)
+    on_stage("training")
+    training = _training(new_trainer(subject.config, subject.dataset, device), rates)
+    on_stage("reading a prompt and writing")
+    folder = subject.writer()
+    with _threads(decoding_threads(folder.model, subject.samples)):
+        prefill = _prefill(folder, subject, rates)
+        decoding = _decoding(folder, subject, bandwidth)
+    return SpeedReport(
+        name=subject.name,
+        device=str(device),
+        device_name=device_name(device),
+        threads=torch.get_num_threads(),
+        torch=torch.__version__,
+        parameters=parameter_count(subject.config.model),
+        limits=Limits(rates.measured, bandwidth),
+        training=training,
+        prefill=prefill,
+        decoding=decoding,
+    )
+
+
+def new_trainer(config: RunConfig, dataset: Dataset, device: torch.device) -> Trainer:
+    """A trainer as a session of `train` has it, compiled where that compiles, of a run that no folder holds."""
+    trainer = Trainer(StoredRun(Path(), config, dataset.name, dataset.fingerprint), dataset, device)
+    trainer.compile()
+    return trainer
+
+
+def prefill_flops(config: ModelConfig, tokens: int) -> int:
+    """Operations of a prompt of so many tokens: the forward pass, with the head for the last token alone."""
+    head = 2 * config.vocab_size * config.n_embd
+    return flops(config, tokens).forward_per_token * tokens - head * (tokens - 1)
+
+
+def bytes_per_step(model: GPT, sequences: int, cached: int) -> int:
+    """Bytes read to decode one more token for each of several sequences that hold S = `cached` tokens.
+
+    Every weight that takes part once for all of them, and the keys and values of each.
+    """
+    config, item = model.config, model.wte.weight.element_size()
+    weights = matrix_parameters(config) * (1 if isinstance(model, Int8GPT) else item)
+    return weights + sequences * cache_bytes(config, item, cached)
+
+
+class _Rates:
+    """Matrix rates of a device, each number format measured once."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.measured: dict[DtypeName, float] = {}
+        self._device = device
+
+    def __call__(self, dtype: torch.dtype) -> float:
+        name = dtype_name(dtype)
+        if name not in self.measured:
+            self.measured[name] = matrix_rate(self._device, dtype)
+        return self.measured[name]
+
+
+def _training(trainer: Trainer, rates: _Rates) -> TrainingSpeed:
+    sequences, length = trainer.config.batch_size, trainer.run.config.model.block_size
+    rate = rates(trainer.dtype)
+    seconds = median(seconds_per_call(trainer.training_step, trainer.device, MEASURED_SECONDS, MIN_CALLS))
+    trainer.check_finite()
+    flops_per_second = flops(trainer.run.config.model, length).training_per_token * sequences * length / seconds
+    return TrainingSpeed(
+        dtype=dtype_name(trainer.dtype),
+        sequences=sequences,
+        length=length,
+        compiled=trainer.hidden != trainer.model.hidden,
+        seconds=seconds,
+        tokens_per_second=sequences * length / seconds,
+        flops_per_second=flops_per_second,
+        mfu=flops_per_second / rate,
+    )
+
+
+def _prefill(folder: ModelFolder, subject: Subject, rates: _Rates) -> PrefillSpeed:
+    tokens = subject.config.model.block_size
+    taken = [sample.first_token_seconds for sample in _written(folder, subject, tokens, 1, samples=1)]
+    seconds = median(value for value in taken if value is not None)
+    dtype = folder.model.wte.weight.dtype
+    flops_per_second = prefill_flops(folder.model.config, tokens) / seconds
+    return PrefillSpeed(
+        dtype=_format(folder.model),
+        tokens=tokens,
+        seconds=seconds,
+        tokens_per_second=tokens / seconds,
+        flops_per_second=flops_per_second,
+        mfu=flops_per_second / rates(dtype),
+    )
+
+
+def _decoding(folder: ModelFolder, subject: Subject, bandwidth: float) -> DecodingSpeed:
+    length, sequences = subject.config.model.block_size, subject.samples
+    prompt = max(1, length // 2)
+    tokens = min(MAX_DECODED, max(2, length - prompt))
+    taken = [sample.tokens_per_second for sample in _written(folder, subject, prompt, tokens, samples=sequences)]
+    steps_per_second = median(value for value in taken if value is not None)
+    bytes_per_second = bytes_per_step(folder.model, sequences, prompt + tokens // 2) * steps_per_second
+    return DecodingSpeed(
+        dtype=_format(folder.model),
+        sequences=sequences,
+        prompt=prompt,
+        tokens=tokens,
+        threads=torch.get_num_threads(),
+        seconds=1 / steps_per_second,
+        tokens_per_second=sequences * steps_per_second,
+        bytes_per_second=bytes_per_second,
+        bandwidth_share=bytes_per_second / bandwidth,
+    )
+
+
+def _written(folder: ModelFolder, subject: Subject, prompt: int, tokens: int, *, samples: int) -> list[Finished]:
+    """The last sample's summary of each of several `generate` calls; the first call is a warm-up and left out."""
+    seed = subject.config.train.seed
+    ids = np.random.default_rng(seed).choice(np.flatnonzero(folder.tokenizer.emittable), prompt).tolist()
+    config = SamplingConfig(max_new_tokens=tokens, num_samples=samples, seed=seed)
+    texts: list[Finished] = []
+    begun = time.perf_counter()
+    while len(texts) < 1 + MIN_CALLS or time.perf_counter() - begun < MEASURED_SECONDS:
+        *_, last = generate(folder.model, folder.tokenizer, ids, config)
+        assert isinstance(last, Finished)
+        texts.append(last)
+    return texts[1:]
+
+
+def _format(model: GPT) -> Format:
+    return "int8" if isinstance(model, Int8GPT) else dtype_name(model.wte.weight.dtype)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Compute with so many CPU threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

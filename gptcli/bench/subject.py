@@ -1,0 +1,134 @@
+"""What `bench` measures: a recipe to train by, random text to train on, and a model to write with.
+
+What a model learns and writes does not matter to its speed, so no text is needed, and of a preset no trained weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice, product
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from gptcli.checkpoints.model_folder import ModelFolder, read_model_config
+from gptcli.checkpoints.run_folder import is_run, read_run
+from gptcli.config import DEFAULT_SEED, DtypeName, RunConfig, build_config, nearest_preset
+from gptcli.config.values import Values, nest
+from gptcli.dataset.folder import Dataset, Split
+from gptcli.dataset.shards import TokenStream, dtype_for
+from gptcli.generation.load import load_for_sampling, place
+from gptcli.interop.hub import model_name
+from gptcli.model.gpt import GPT
+from gptcli.report.inspection import preset_vocabulary, within_context
+from gptcli.runs.completion import complete_config
+from gptcli.runs.request import Request
+from gptcli.tokenizer.bytelevel import ByteLevelTokenizer
+from gptcli.tokenizer.document import entry_of_bytes, new_document
+
+TEXT_TOKENS = 2**20
+"""Of random text: more than caches hold."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the user states; None leaves it to the recipe and the machine."""
+
+    device: torch.device
+    dtype: DtypeName | None = None
+    batch_size: int | None = None
+    """Sequences of an update, and texts that are written at once."""
+    length: int | None = None
+    """Tokens of a sequence."""
+    seed: int = DEFAULT_SEED
+    int8: bool = False
+    """Whether the model that writes has 8-bit weights."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model as it would be trained and sampled on a device."""
+
+    name: str
+    config: RunConfig
+    """Complete; its batch is what goes through the model at once, unless the user states one."""
+    dataset: Dataset
+    """Random tokens."""
+    writer: Callable[[], ModelFolder]
+    """Gives the model that writes, in the place and number format in which `sample` uses it."""
+    samples: int
+    """Texts that it writes at once."""
+
+
+def preset_subject(name: str, wish: Wish) -> Subject:
+    """A preset, with the vocabulary that `inspect` shows it with.
+
+    Raises ConfigError, UsageError or OutOfMemoryError.
+    """
+    config, dataset = _training(name, {}, preset_vocabulary(name), wish)
+    return Subject(config.preset, config, dataset, partial(_random_model, config, dataset, wish), wish.batch_size or 1)
+
+
+def folder_subject(path: Path, wish: Wish) -> Subject:
+    """A run, by its recipe, or another model folder, by that of the nearest preset.
+
+    Raises what opening it raises, UsageError or OutOfMemoryError.
+    """
+    model = read_model_config(path)
+    preset_name, recipe = nearest_preset(model), Values()
+    if is_run(path):
+        stored = read_run(path).config
+        preset_name = stored.preset
+        recipe = {"optim": stored.optim.model_dump(), "train": {"batch_size": stored.train.batch_size}}
+    recipe["model"] = model.model_dump()
+    config, dataset = _training(preset_name, recipe, model.vocab_size, wish)
+    writer = partial(load_for_sampling, path, "best", str(wish.device), wish.dtype, int8=wish.int8)
+    return Subject(model_name(path), config, dataset, writer, wish.batch_size or 1)
+
+
+def stand_in_tokenizer(vocab_size: int) -> ByteLevelTokenizer:
+    """A tokenizer of so many ids that mean nothing: single bytes, then pairs of bytes, then threes."""
+    data = chain.from_iterable(product(range(256), repeat=length) for length in (1, 2, 3))
+    vocab = {entry_of_bytes(bytes(entry)): token for token, entry in enumerate(islice(data, vocab_size - 1))}
+    return ByteLevelTokenizer(new_document(vocab, [], vocab_size - 1))
+
+
+def random_dataset(vocab_size: int, block_size: int, seed: int) -> Dataset:
+    """A dataset in memory that no folder holds, of random tokens."""
+    count = max(TEXT_TOKENS, 2 * block_size)
+    ids = np.random.default_rng(seed).integers(0, vocab_size, count, dtype=dtype_for(vocab_size))
+    split = Split(count, count, count, TokenStream([ids]))
+    return Dataset(
+        path=Path(),
+        name="random",
+        fingerprint="",
+        tokenizer=stand_in_tokenizer(vocab_size),
+        start_id=0,
+        documents=1,
+        uses_end_of_text=False,
+        sources=(),
+        train=split,
+        val=split,
+    )
+
+
+def _training(preset_name: str, recipe: Values, vocab_size: int, wish: Wish) -> tuple[RunConfig, Dataset]:
+    """The complete config of a training by `recipe` over the preset, and what it trains on."""
+    context = build_config(preset_name, recipe, vocab_size=vocab_size).model.block_size
+    length = within_context(wish.length, context)
+    dataset = random_dataset(vocab_size, length, wish.seed)
+    stated = {"train.batch_size": wish.batch_size, "train.dtype": wish.dtype, "train.seed": wish.seed}
+    request = Request(preset_name, recipe, nest({"model.block_size": length, **stated}))
+    config = complete_config(request, dataset, wish.device, None).config
+    at_once = config.train.model_copy(update={"batch_size": wish.batch_size or config.train.micro_batch_size})
+    return config.model_copy(update={"train": at_once}), dataset
+
+
+def _random_model(config: RunConfig, dataset: Dataset, wish: Wish) -> ModelFolder:
+    """A model without training, placed as `sample` places one."""
+    torch.manual_seed(wish.seed)
+    model = place(GPT(config.model).requires_grad_(False).eval(), wish.device, wish.dtype, int8=wish.int8)
+    return ModelFolder(Path(config.preset), model, dataset.tokenizer, start_id=0)

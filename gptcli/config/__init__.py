@@ -1,0 +1,53 @@
+"""The configuration of a run: a frozen tree of sections, presets, and the rule of precedence. Imports no torch."""
+
+from gptcli.config.build import (
+    build_config,
+    config_error,
+    differences,
+    field_names,
+    load_config_file,
+    nearest_preset,
+    parse_config,
+    parse_flags,
+    parse_section,
+    to_toml,
+)
+from gptcli.config.schema import (
+    CHANGEABLE_ON_RESUME,
+    DEFAULT_SEED,
+    MAX_COUNT,
+    Compile,
+    DataConfig,
+    DtypeName,
+    ModelConfig,
+    OptimConfig,
+    RunConfig,
+    SamplingConfig,
+    TokenizerConfig,
+    TrainConfig,
+)
+
+__all__ = [
+    "CHANGEABLE_ON_RESUME",
+    "DEFAULT_SEED",
+    "MAX_COUNT",
+    "Compile",
+    "DataConfig",
+    "DtypeName",
+    "ModelConfig",
+    "OptimConfig",
+    "RunConfig",
+    "SamplingConfig",
+    "TokenizerConfig",
+    "TrainConfig",
+    "build_config",
+    "config_error",
+    "differences",
+    "field_names",
+    "load_config_file",
+    "nearest_preset",
+    "parse_config",
+    "parse_flags",
+    "parse_section",
+    "to_toml",
+]

@@ -1,0 +1,122 @@
+"""The presets: shapes and recipes by name, and the recipe of fine-tuning. Plain data, under what the user states."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable
+from typing import cast
+
+from gptcli.config.values import Values
+from gptcli.errors import ConfigError
+
+
+def _gpt2(n_layer: int, n_head: int, n_embd: int, lr: float) -> Values:
+    return {
+        "model": {"n_layer": n_layer, "n_head": n_head, "n_embd": n_embd, "block_size": 1024},
+        "optim": {"lr": lr, "weight_decay": 0.1, "beta2": 0.95, "warmup_steps": 500, "min_lr_fraction": 0.1},
+        "train": {"batch_size": 64, "max_steps": 20_000, "eval_every": 500, "save_every": 500},
+    }
+
+
+FAMILIES: dict[str, Values] = {
+    "gpt2": {"position": "learned", "norm": "layernorm", "mlp": "gelu", "bias": True, "qk_norm": False},
+    "modern": {"position": "rope", "norm": "rmsnorm", "mlp": "swiglu", "bias": False, "qk_norm": True},
+}
+"""Architectures by name, as far as a config states them: GPT-2's, and Qwen3's, which is Llama's with normed queries and
+keys. docs/architectures.md has the formulas, the sources and a comparison."""
+
+
+PRESETS: dict[str, Values] = {
+    "nano": {
+        "model": {"n_layer": 3, "n_head": 3, "n_embd": 48, "block_size": 128},
+        "optim": {"optimizer": "muon", "lr": 1e-2, "schedule": "linear", "warmup_steps": 20},
+        "train": {"batch_size": 8, "max_steps": 450, "eval_every": 150, "save_every": 150, "patience": 10},
+    },
+    "tiny": {
+        "model": {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 128},
+        "optim": {"optimizer": "muon", "lr": 8e-3, "schedule": "linear", "warmup_steps": 20},
+        "train": {"batch_size": 16, "max_steps": 1200, "eval_every": 200, "save_every": 200, "patience": 10},
+    },
+    "mini": {
+        "model": {"n_layer": 6, "n_head": 6, "n_embd": 192, "block_size": 256, "dropout": 0.1},
+        "optim": {"optimizer": "muon", "lr": 4e-3, "schedule": "linear", "warmup_steps": 50},
+        "train": {"batch_size": 16, "max_steps": 2500, "patience": 10},
+    },
+    "small": {
+        "model": {"n_layer": 6, "n_head": 6, "n_embd": 384, "block_size": 256, "dropout": 0.2},
+        "optim": {"optimizer": "muon", "lr": 2e-3, "schedule": "linear"},
+        "train": {"batch_size": 64, "max_steps": 3000, "patience": 10},
+    },
+    "medium": {
+        "model": {"n_layer": 8, "n_head": 8, "n_embd": 512, "block_size": 512, "dropout": 0.2},
+        "optim": {"optimizer": "muon", "lr": 2e-3},
+        "train": {"batch_size": 64, "max_steps": 6000, "patience": 10},
+    },
+    "gpt2": _gpt2(12, 12, 768, 6e-4),
+    "gpt2-medium": _gpt2(24, 16, 1024, 3e-4),
+    "gpt2-large": _gpt2(36, 20, 1280, 2.5e-4),
+    "gpt2-xl": _gpt2(48, 25, 1600, 2e-4),
+}
+"""Model shape and training recipe by name; docs/log.md says which recipes were measured, and with what figures."""
+
+PRESET_ALIASES = {"gpt2-small": "gpt2"}
+
+FINE_TUNING_LR_SHARE = {"adamw": 0.5, "muon": 0.25}
+"""AdamW's rate for fine-tuning as a share of the preset's, by the optimizer of that: Muon's rates are about double."""
+FINE_TUNING_BATCH_SIZE = 8
+FINE_TUNING_EVALUATIONS = 10
+"""Evaluations of a fine-tuning unless `train.eval_every` says otherwise: of a short training, each a tenth."""
+
+
+def preset(name: str) -> Values:
+    """Values of the preset `name`; raises ConfigError with the nearest name if there is none."""
+    values = PRESETS.get(PRESET_ALIASES.get(name, name))
+    if values is None:
+        raise ConfigError(f"There is no preset called '{name}'.", nearest_name(name, PRESETS) or _one_of(PRESETS))
+    return values
+
+
+def family(name: str, n_head: object) -> Values:
+    """The layer that makes a model with `n_head` heads one of the family `name`.
+
+    In `modern` two query heads share one of keys and values, where their number allows it. Raises ConfigError if there
+    is no such family.
+    """
+    if name not in FAMILIES:
+        raise ConfigError(f"There is no family called '{name}'.", nearest_name(name, FAMILIES) or _one_of(FAMILIES))
+    shares = name == "modern" and isinstance(n_head, int) and n_head % 2 == 0
+    return {"model": FAMILIES[name] | {"n_kv_head": cast(int, n_head) // 2 if shares else n_head}}
+
+
+def default_family(preset_name: str) -> str:
+    """GPT-2's presets are GPT-2; the others are of the family that learns more in the same time (docs/log.md)."""
+    return "gpt2" if preset_name.startswith("gpt2") else "modern"
+
+
+def fine_tuning(preset_name: str) -> Values:
+    """The layer over a preset for training that starts from weights: a lower rate, few passes, an early stop.
+
+    The rate is a share of the preset's, which falls with the size of the model too. AdamW's best rate goes with the
+    root of the batch (Malladi et al. 2022, arXiv:2205.10287), so that a smaller batch lowers it once more: 1.1e-4 for
+    GPT-2 small. docs/log.md has the figures.
+    """
+    values = preset(preset_name)
+    smaller = math.sqrt(FINE_TUNING_BATCH_SIZE / values["train"]["batch_size"])
+    optim = values["optim"]
+    rate = float(f"{optim['lr'] * FINE_TUNING_LR_SHARE[optim.get('optimizer', 'adamw')] * smaller:.2g}")
+    budget = {"max_steps": 2000, "epochs": 10.0, "patience": 3}
+    return {
+        "optim": {"optimizer": "adamw", "lr": rate, "schedule": "linear"},
+        "train": {"batch_size": FINE_TUNING_BATCH_SIZE, **budget},
+    }
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str:
+    """A question that names the known name most like `name`; "" if none is like it."""
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"Did you mean '{matches[0]}'?" if matches else ""
+
+
+def _one_of(names: Iterable[str]) -> str:
+    return "Choose one of: " + ", ".join(names) + "."

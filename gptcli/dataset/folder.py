@@ -1,0 +1,113 @@
+"""Dataset folders: what they hold, and opening them.
+
+data/book-1a2b3c4d/
+    dataset.json       what is here, with hashes; where the text came from
+    tokenizer.json
+    train-00000.npy    token ids
+    val-00000.npy
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gptcli.dataset.manifest import MANIFEST_FILE, SourceEntry, SplitEntry, read_manifest
+from gptcli.dataset.shards import TokenStream, open_shard
+from gptcli.errors import DatasetError, TokenizerError, clause, reason_of
+from gptcli.storage import FileEntry, mismatch
+from gptcli.tokenizer.document import TOKENIZER_FILE
+from gptcli.tokenizer.tokenizer import Tokenizer, load_tokenizer
+
+_ALWAYS_HASHED_BYTES = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split: counts of its tokens and of the text that they stand for, and the tokens themselves."""
+
+    tokens: int
+    characters: int
+    bytes: int
+    stream: TokenStream
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """An open dataset folder."""
+
+    path: Path
+    name: str
+    fingerprint: str
+    """Hexadecimal sha256 of tokenizer and tokens, the same wherever the folder lies."""
+    tokenizer: Tokenizer
+    start_id: int
+    """What an empty prompt starts from."""
+    documents: int
+    uses_end_of_text: bool
+    sources: tuple[SourceEntry, ...]
+    train: Split
+    val: Split
+
+    @property
+    def end_id(self) -> int | None:
+        """What a text ends with, if documents are told apart."""
+        return self.tokenizer.end_of_text if self.uses_end_of_text else None
+
+
+def is_dataset(path: str | Path) -> bool:
+    """Whether `path` is a dataset folder, as far as its manifest's presence tells; see `preparing.put_back`."""
+    try:
+        return (Path(path) / MANIFEST_FILE).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def open_dataset(path: Path, *, verify: bool | None = None) -> Dataset:
+    """Open a dataset folder.
+
+    Sizes are always checked; hashes where `verify` is true, by default up to 1 GB of tokens. Raises DatasetError if
+    anything is missing, cut off, altered or of another format.
+    """
+    manifest = read_manifest(path)
+    files = {shard.file: FileEntry(shard.bytes, shard.sha256) for shard in manifest.shards()}
+    size = sum(shard.bytes for shard in manifest.shards())
+    hashes = size <= _ALWAYS_HASHED_BYTES if verify is None else verify
+    try:
+        problem = mismatch(path, files, hashes=hashes)
+    except OSError as error:
+        problem = f"'{path}' cannot be read ({reason_of(error)})"
+    if problem:
+        raise _damaged(path, problem)
+    if not (path / TOKENIZER_FILE).is_file():
+        raise _damaged(path, f"'{path / TOKENIZER_FILE}' is missing")
+    try:
+        tokenizer = load_tokenizer(path / TOKENIZER_FILE)
+    except TokenizerError as error:
+        raise _damaged(path, clause(error.message)) from None
+    told = manifest.tokenizer
+    if tokenizer.fingerprint != told.fingerprint or tokenizer.vocab_size != told.vocab_size:
+        raise _damaged(path, f"'{path / TOKENIZER_FILE}' was altered (its fingerprint differs)")
+    return Dataset(
+        path=path,
+        name=manifest.name,
+        fingerprint=manifest.fingerprint(),
+        tokenizer=tokenizer,
+        start_id=manifest.start_id,
+        documents=manifest.documents,
+        uses_end_of_text=manifest.uses_end_of_text,
+        sources=manifest.sources,
+        train=_open_split(path, manifest.train, tokenizer.vocab_size),
+        val=_open_split(path, manifest.val, tokenizer.vocab_size),
+    )
+
+
+def _open_split(path: Path, entry: SplitEntry, vocab_size: int) -> Split:
+    shards = [open_shard(path / shard.file, shard.tokens, shard.dtype) for shard in entry.shards]
+    return Split(entry.tokens, entry.characters, entry.bytes, TokenStream(shards, vocab_size))
+
+
+def _damaged(path: Path, problem: str) -> DatasetError:
+    return DatasetError(
+        f"The dataset '{path}' is damaged: {problem}.", "Delete the folder and prepare it again from the text."
+    )

@@ -1,0 +1,1 @@
+"""A run: what was asked, what was decided, the session of training, its logs and saves."""

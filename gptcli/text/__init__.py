@@ -1,1 +1,0 @@
-"""Tokenizers, corpus readers and dataset folders: text in, token ids out."""

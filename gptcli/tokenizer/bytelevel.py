@@ -1,0 +1,189 @@
+"""Byte-level BPE over the `tokenizers` library: ids, bytes, and what text can contain."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, partial
+from itertools import chain
+from typing import Literal
+
+import numpy as np
+import tokenizers
+
+from gptcli.errors import TokenizerError
+from gptcli.tokenizer.cuts import recut
+from gptcli.tokenizer.document import (
+    END_OF_TEXT,
+    Document,
+    added_tokens,
+    bytes_of_entry,
+    checked,
+    cuts_like_gpt2,
+    fingerprint,
+    library_errors,
+)
+from gptcli.tokenizer.listening import listening
+from gptcli.tokenizer.words import WordEncoder
+
+Unknown = Literal["error", "skip"]
+_NEVER_IN_UTF8 = frozenset(b"\xc0\xc1" + bytes(range(0xF5, 0x100)))
+_NAMED_CHARACTERS = 10
+
+
+class ByteLevelTokenizer:
+    """A byte-level BPE from a `tokenizer.json`. `name` is how errors call it.
+
+    Raises TokenizerError if `document` is not a byte-level BPE or contradicts itself.
+    """
+
+    kind = "bpe"
+
+    def __init__(self, document: Document, name: str = "The tokenizer") -> None:
+        self._document = checked(document, name)
+        self.fingerprint = fingerprint(self._document)
+        self._name = name
+        self.cuttable = _words_of_gpt2(self._document)
+        with library_errors(name, foreign=True):
+            self._library = tokenizers.Tokenizer.from_str(json.dumps(self._document))
+        self._library.encode_special_tokens = True  # a literal <|endoftext|> in a text is ordinary text
+
+        vocab: dict[str, int] = self._document["model"]["vocab"]
+        added = {token["content"]: token["id"] for token in added_tokens(self._document)}
+        if any(self._library.token_to_id(content) != token for content, token in added.items()):
+            raise TokenizerError(f"{name} cannot be used: the ids of its added tokens leave gaps.")
+        special = {token["content"] for token in added_tokens(self._document) if token.get("special")}
+        special.add(self._document["model"].get("unk_token") or END_OF_TEXT)
+        self.vocab_size = max(chain(vocab.values(), added.values())) + 1
+        self.end_of_text = added.get(END_OF_TEXT)
+
+        self._bytes = [b""] * self.vocab_size
+        self.emittable = np.zeros(self.vocab_size, dtype=np.bool_)
+        for entry, token in (vocab | added).items():
+            plain = entry.encode() if entry in added else bytes_of_entry(entry)
+            if plain is not None and entry not in special:
+                self._bytes[token] = plain
+                self.emittable[token] = _NEVER_IN_UTF8.isdisjoint(plain)
+        if self.end_of_text is not None:
+            self.emittable[self.end_of_text] = True
+        single = {data[0] for data in self._bytes if len(data) == 1}
+        self._missing_bytes = frozenset(range(256)) - _NEVER_IN_UTF8 - single
+
+    def encode(self, text: str, *, unknown: Unknown = "error") -> list[int]:
+        """Ids of a text. Text never gives a special id: a literal `<|endoftext|>` is encoded as its characters.
+
+        A character that the tokenizer has no ids for is left out (`skip`), or a TokenizerError that names it.
+        """
+        if unknown == "error":
+            self.refuse_unknown(text)
+        return self._encode_known(self.known_part(text))
+
+    def known_part(self, text: str) -> str:
+        """A text without the characters that the tokenizer has no ids for."""
+        strangers = self.unknown_characters(text)
+        return text.translate(dict.fromkeys(map(ord, strangers))) if strangers else text
+
+    def encode_pieces(self, pieces: Iterable[str]) -> Iterator[np.ndarray]:
+        """Ids of one text that comes in pieces, parted anywhere: the same ids as those of the whole text.
+
+        Memory is bounded where `cut` bounds it. Raises TokenizerError for unknown characters.
+        """
+        return self.encode_texts(self.cut(pieces))
+
+    def cut(self, pieces: Iterable[str]) -> Iterator[str]:
+        """The same text in pieces that, encoded one by one, give its ids.
+
+        Where a tokenizer does not cut words as GPT-2 does nobody can know a safe cut, and the text comes whole.
+        """
+        if self.cuttable:
+            yield from recut(pieces)
+        elif text := "".join(pieces):
+            yield text
+
+    def encode_texts(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
+        """The ids of each text by itself. Raises TokenizerError for unknown characters."""
+        if self.cuttable:
+            yield from self._words.encode(self._known(texts))
+        else:
+            for text in self._known(texts):
+                (ids,) = _encode_batch(self._library, self._name, [text], foreign=True)
+                yield np.array(ids, dtype=np.uint32)
+
+    def _known(self, texts: Iterable[str]) -> Iterator[str]:
+        """The same texts; raises TokenizerError for unknown characters."""
+        for text in texts:
+            self.refuse_unknown(text)
+            yield text
+
+    def refuse_unknown(self, text: str) -> None:
+        """Raise a TokenizerError that names the characters of `text` that the tokenizer has no ids for, if any."""
+        if strangers := self.unknown_characters(text):
+            raise _unknown_error(strangers)
+
+    def unknown_characters(self, text: str) -> list[str]:
+        """The distinct characters of `text` that the tokenizer has no ids for, sorted."""
+        if not self._missing_bytes and _is_unicode(text):
+            return []
+        return sorted(character for character in set(text) if not self._knows(character))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids: their bytes joined, invalid UTF-8 as U+FFFD; special ids and holes give nothing."""
+        return b"".join(self.token_bytes(token) for token in ids).decode("utf-8", errors="replace")
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes that one id stands for: b"" for special ids and holes."""
+        if not 0 <= token < self.vocab_size:
+            raise TokenizerError(f"The tokenizer has no id {token}; its ids are 0 to {self.vocab_size - 1}.")
+        return self._bytes[token]
+
+    def pieces(self, text: str) -> list[tuple[int, bytes]]:
+        """[(id, its bytes)] of a text, in order."""
+        return [(token, self.token_bytes(token)) for token in self.encode(text)]
+
+    def to_json(self) -> str:
+        """The content of `tokenizer.json`."""
+        return json.dumps(self._document, indent=2, ensure_ascii=False) + "\n"
+
+    @cached_property
+    def _words(self) -> WordEncoder:
+        # Without a way back to this object: in a circle, its tables of some 50 MB would wait for the garbage collector.
+        return WordEncoder(partial(_encode_batch, self._library, self._name, foreign=False))
+
+    def _encode_known(self, text: str) -> list[int]:
+        with library_errors(self._name, foreign=not self.cuttable):
+            ids: list[int] = self._library.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def _knows(self, character: str) -> bool:
+        return _is_unicode(character) and self._missing_bytes.isdisjoint(character.encode())
+
+
+def _words_of_gpt2(document: Document) -> bool:
+    """Whether text is cut into words by GPT-2's pattern and by nothing else, so that `recut` is safe."""
+    ordinary_added = any(not token.get("special") for token in added_tokens(document))
+    return cuts_like_gpt2(document) and not ordinary_added
+
+
+def _is_unicode(text: str) -> bool:
+    """False for text with lone surrogates, which UTF-8 cannot write (bytes of a command line that are not UTF-8)."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _encode_batch(library: tokenizers.Tokenizer, name: str, texts: list[str], *, foreign: bool) -> list[list[int]]:
+    with library_errors(name, foreign=foreign):
+        encodings = listening(lambda: library.encode_batch_fast(texts, add_special_tokens=False))
+        return [encoding.ids for encoding in encodings]
+
+
+def _unknown_error(strangers: list[str]) -> TokenizerError:
+    named = ", ".join(f"{character!r} (U+{ord(character):04X})" for character in strangers[:_NAMED_CHARACTERS])
+    more = len(strangers) - _NAMED_CHARACTERS
+    return TokenizerError(
+        f"The tokenizer does not know {'the character' if len(strangers) == 1 else 'the characters'} {named}"
+        + (f" and {more:,} more." if more > 0 else "."),
+        "Leave them out (--unknown skip: sample and eval do so), or use a BPE tokenizer, which knows every character.",
+    )

@@ -1,0 +1,119 @@
+"""Trainings that take a fraction of a second: a dataset of a few thousand characters and the smallest of models."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gptcli.checkpoints.checkpoint import newest_checkpoint
+from gptcli.config import DataConfig, TokenizerConfig
+from gptcli.config.values import nest
+from gptcli.dataset.folder import Dataset
+from gptcli.dataset.preparing import prepare
+from gptcli.runs.events import Event
+from gptcli.runs.plan import Plan, make_plan
+from gptcli.runs.request import Request
+from gptcli.runs.session import train
+
+CPU = torch.device("cpu")
+
+FLAGS: dict[str, Any] = {
+    "model.n_layer": 1, "model.n_head": 2, "model.n_embd": 16, "model.block_size": 16, "model.dropout": 0.1,
+    "optim.optimizer": "adamw", "optim.lr": 0.01, "optim.warmup_steps": 2,
+    "train.batch_size": 4, "train.micro_batch_size": 4, "train.max_steps": 20, "train.dtype": "float32",
+    "train.eval_every": 10, "train.save_every": 10, "train.log_every": 1, "train.device": "cpu",
+}  # fmt: skip
+"""What every small run has, unless a test says otherwise."""
+
+
+def small_dataset(folder: Path, text: str, val_fraction: float | None = None) -> Dataset:
+    """A character dataset `folder`/data of a text."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "book.txt").write_text(text, encoding="utf-8", newline="")
+    return prepare(
+        [str(folder / "book.txt")], folder / "data", TokenizerConfig(), DataConfig(val_fraction=val_fraction)
+    ).dataset
+
+
+def request(flags: Mapping[str, Any] | None = None, **options: Any) -> Request:
+    """A request with FLAGS; `flags` adds to them, None takes one away."""
+    return Request(**{"preset": "nano", "family": "gpt2", "flags": nest(FLAGS | dict(flags or {})), **options})
+
+
+def plan(dataset: Dataset, path: Path, flags: Mapping[str, Any] | None = None, **options: Any) -> Plan:
+    return make_plan(request(flags, **options), dataset, path, CPU)
+
+
+def run(
+    dataset: Dataset,
+    path: Path,
+    flags: Mapping[str, Any] | None = None,
+    *,
+    stop_after: int | None = None,
+    **options: Any,
+) -> list[Event]:
+    """Train, with a signal after `stop_after` updates of this session; the events."""
+    return list(train(plan(dataset, path, flags, **options), dataset, CPU, stop_signal(stop_after)))
+
+
+def stop_signal(after: int | None) -> Callable[[], int]:
+    """What the loop asks before each update: SIGINT once it has asked `after` times."""
+    asked = count()
+    return lambda: signal.SIGINT if after is not None and next(asked) >= after else 0
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a run's metrics.jsonl."""
+
+    def refuse(name: str) -> None:
+        raise ValueError(f"{name} is not JSON")
+
+    text = (path / "metrics.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line, parse_constant=refuse) for line in text.splitlines()]
+
+
+def without_times(line: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in line.items() if key not in ("seconds", "perf/tok_per_sec")}
+
+
+def series(path: Path, name: str) -> dict[int, Any]:
+    """Values of one figure by step; a step that has two of them fails."""
+    found: dict[int, Any] = {}
+    for line in lines(path):
+        if name in line:
+            assert line["step"] not in found, f"{name} at step {line['step']} stands there twice"
+            found[line["step"]] = line[name]
+    return found
+
+
+def end_state(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """All that the newest checkpoint of a run holds, times left out: plain values, and tensors."""
+    checkpoint, skipped = newest_checkpoint(path)
+    assert checkpoint is not None
+    assert skipped == []
+    progress = asdict(checkpoint.progress)
+    del progress["seconds"], progress["metrics_bytes"]
+    tensors = {
+        f"{part}.{name}": tensor
+        for part in ("model", "optimizer", "random")
+        for name, tensor in getattr(checkpoint, part).items()
+    }
+    return {"progress": progress, "scaler": checkpoint.scaler, "threads": checkpoint.threads}, tensors
+
+
+def assert_same_end(one: Path, other: Path, *, leaving_out: tuple[str, ...] = ()) -> None:
+    """Two runs ended in the same state to the last bit; `leaving_out` names counters that may differ."""
+    (values, tensors), (other_values, other_tensors) = end_state(one), end_state(other)
+    for name in leaving_out:
+        del values["progress"][name], other_values["progress"][name]
+    assert values == other_values
+    assert tensors.keys() == other_tensors.keys()
+    different = [name for name in tensors if not torch.equal(tensors[name], other_tensors[name])]
+    assert different == []

@@ -1,0 +1,255 @@
+"""What ends a run, what it leaves, and how it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from gptcli.checkpoints.checkpoint import Progress, read_progress
+from gptcli.checkpoints.model_folder import checkpoint_steps, open_model
+from gptcli.dataset.folder import Dataset
+from gptcli.runs import pace, saving
+from gptcli.runs.completion import epoch_steps
+from gptcli.runs.events import CheckpointSaved, EvalMetrics, Event, Finished, Heartbeat, SampleDrawn, StepMetrics
+from gptcli.training import trainer
+from tests.runs.small_runs import CPU, plan, run, series
+
+
+class Clock:
+    """A clock that goes on by one second at each update."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        plain = trainer.Trainer.training_step
+
+        def step(other: trainer.Trainer) -> trainer.Update | None:
+            self.now += 1.0
+            return plain(other)
+
+        monkeypatch.setattr(trainer.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(trainer.Trainer, "training_step", step)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+@pytest.fixture
+def validation(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """Validation losses to come; the evaluations of a test take them one by one."""
+    losses: list[float] = []
+    monkeypatch.setattr(trainer, "evaluate", lambda *arguments, **options: losses.pop(0))
+    return losses  # type: ignore[return-value]
+
+
+def end(events: list[Event]) -> Finished:
+    finished = events[-1]
+    assert isinstance(finished, Finished)
+    return finished
+
+
+def steps_of(events: list[Event], kind: type[StepMetrics | EvalMetrics | CheckpointSaved | SampleDrawn]) -> list[int]:
+    return [event.step for event in events if isinstance(event, kind)]
+
+
+def test_steps(dataset: Dataset, tmp_path: Path) -> None:
+    events = run(
+        dataset,
+        tmp_path / "run",
+        {
+            "train.max_steps": 7,
+            "train.eval_every": 3,
+            "train.save_every": 4,
+            "train.log_every": 2,
+            "train.sample_every": 5,
+        },
+    )
+    assert end(events).step == 7
+    assert end(events).tokens == 7 * 4 * 16
+    assert end(events).stopped == "max_steps"
+    assert steps_of(events, StepMetrics) == [1, 2, 4, 6, 7]
+    assert steps_of(events, EvalMetrics) == [3, 6, 7]
+    assert steps_of(events, SampleDrawn) == [5, 7]
+    assert steps_of(events, CheckpointSaved) == [4, 7]
+
+
+@pytest.mark.parametrize(("epochs", "steps"), [(0.05, 4), (0.1, 7), (0.2, 14)])
+def test_epochs(dataset: Dataset, tmp_path: Path, epochs: float, steps: int) -> None:
+    """4,500 tokens are 280 windows of 16 (one is kept back for the offset), 70 batches of 4."""
+    made = plan(dataset, tmp_path / "run", {"train.epochs": epochs, "train.max_steps": None})
+    assert epoch_steps(made.config, dataset) == 70
+    assert made.config.train.max_steps == steps
+    assert end(run(dataset, tmp_path / "run", {"train.epochs": epochs, "train.max_steps": None})).step == steps
+
+
+def test_the_smaller_of_steps_and_epochs(dataset: Dataset, tmp_path: Path) -> None:
+    def steps(**budget: float) -> int | None:
+        return plan(
+            dataset, tmp_path / "run", {f"train.{name}": value for name, value in budget.items()}
+        ).config.train.max_steps
+
+    assert steps(epochs=2, max_steps=50) == 50
+    assert steps(epochs=0.5, max_steps=50) == 35
+
+
+def test_time(dataset: Dataset, tmp_path: Path, clock: Clock) -> None:
+    """The last update is evaluated and saved, whatever the rhythms; and time goes on where it stopped."""
+    path = tmp_path / "run"
+    events = run(dataset, path, {"train.max_time": "5s", "train.save_every": 5, "train.eval_every": 7})
+    assert end(events).step == 5
+    assert end(events).stopped == "max_time"
+    assert end(events).seconds == 5.0
+    assert steps_of(events, EvalMetrics) == [5]
+    assert steps_of(events, CheckpointSaved) == [5]
+    assert open_model(path).step == 5
+    (told,) = plan(dataset, path, {"train.max_time": "5s"}).notes
+    assert "5 seconds are used up; --max-time 10s goes on" in told
+    events = run(dataset, path, {"train.max_time": "8s"})
+    assert end(events).step == 8
+    assert end(events).seconds == 8.0
+
+
+def test_steps_within_a_time(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a number of steps one is derived, before the first, from what an update takes; it stays on resume."""
+    monkeypatch.setattr(pace, "measure_pace", lambda config, dataset, device: (0.5, 0.0))
+    flags = {"train.max_time": "100s", "train.max_steps": None, "train.eval_every": 10}
+    made = plan(dataset, tmp_path / "run", flags)
+    # An evaluation scores 500 tokens at a third of an update's 64 per half second: 1.302 s every 10 steps.
+    assert made.config.train.max_steps == int(100 / (0.5 + 500 / 64 * 0.5 / 3 / 10)) == 158
+    run(dataset, tmp_path / "run", flags, stop_after=2)
+    monkeypatch.setattr(pace, "measure_pace", lambda config, dataset, device: (5.0, 0.0))
+    assert plan(dataset, tmp_path / "run", flags).config.train.max_steps == 158
+
+
+def test_pace_is_the_median_and_leaves_no_trace(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = plan(dataset, tmp_path / "run").config
+    ticks = iter([0, 7, 0, 50, 0, 40, 0, 3, 0, 1, 0, 2, 0, 9, 0, 8])  # compiling, two warm-up steps, five others
+    monkeypatch.setattr(pace, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+    before = torch.get_rng_state()
+    assert pace.measure_pace(config, dataset, CPU) == (3.0, 7.0)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_what_is_done_between_updates_does_not_count_as_their_speed(
+    dataset: Dataset, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 tokens a second, though each checkpoint takes a hundred of them, each evaluation and each sample ten."""
+
+    def slowed(function: Callable[..., object], seconds: float) -> Callable[..., object]:
+        def slow(*arguments: object, **options: object) -> object:
+            clock.now += seconds
+            return function(*arguments, **options)
+
+        return slow
+
+    monkeypatch.setattr(saving, "save_checkpoint", slowed(saving.save_checkpoint, 100))
+    monkeypatch.setattr(trainer, "evaluate", slowed(trainer.evaluate, 10))
+    monkeypatch.setattr(trainer, "draw_sample", slowed(trainer.draw_sample, 10))
+    rhythms = {"train.save_every": 2, "train.eval_every": 3, "train.sample_every": 5, "train.log_every": 2}
+    events = run(dataset, tmp_path / "run", rhythms)
+    assert {event.tokens_per_second for event in events if isinstance(event, StepMetrics)} == {64.0}
+
+
+def test_patience(dataset: Dataset, tmp_path: Path, validation: list[float]) -> None:
+    """The run ends after so many evaluations without a better loss, and keeps the best weights and the last."""
+    path = tmp_path / "run"
+    validation[:] = [3.0, 2.5, 2.6, 2.5, 2.7]
+    flags = {"train.eval_every": 2, "train.patience": 3, "train.save_every": 4}
+    events = run(dataset, path, flags)
+    reached = Progress(step=10, tokens=640, val_loss=2.7, best_val_loss=2.5, best_step=4)
+    assert end(events) == Finished.after(reached, "patience", seconds=end(events).seconds)
+    assert steps_of(events, CheckpointSaved) == [4, 8, 10]
+    best = open_model(path)
+    assert (best.step, best.val_loss) == (4, 2.5)
+    last = open_model(path, "last")
+    assert last.step == 10
+    (told,) = plan(dataset, path, flags).notes
+    assert "3 evaluations brought no better loss (patience); --patience 6 goes on" in told
+    validation[:] = [2.4, 2.9, 2.9, 2.9, 2.9]
+    assert end(run(dataset, path, flags | {"train.patience": 6})).step == 20
+    assert open_model(path).step == 12
+
+
+def test_patience_counts_over_sessions(dataset: Dataset, tmp_path: Path, validation: list[float]) -> None:
+    validation[:] = [2.0, 2.1, 2.2, 2.3]
+    flags = {"train.eval_every": 2, "train.patience": 3, "train.save_every": 3}
+    run(dataset, tmp_path / "run", flags, stop_after=5)
+    assert end(run(dataset, tmp_path / "run", flags)).step == 8
+
+
+def test_a_finished_run_is_left_as_it_is(dataset: Dataset, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    first = end(run(dataset, path))
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    events = run(dataset, path)
+    assert events == [first.__class__(**{**first.__dict__, "seconds": end(events).seconds})]
+    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
+
+
+def test_a_stop_before_the_first_update(dataset: Dataset, tmp_path: Path) -> None:
+    events = run(dataset, tmp_path / "run", stop_after=0)
+    assert end(events).stopped == "interrupted"
+    assert end(events).signum == 2
+    assert checkpoint_steps(tmp_path / "run") == []
+    assert end(run(dataset, tmp_path / "run")).step == 20
+
+
+def test_a_stop_saves_at_once_and_evaluates_nothing(dataset: Dataset, tmp_path: Path) -> None:
+    events = run(dataset, tmp_path / "run", stop_after=7)
+    assert steps_of(events, CheckpointSaved) == [7]
+    assert steps_of(events, EvalMetrics) == []
+    progress = read_progress(tmp_path / "run")
+    assert progress is not None
+    assert progress.step == 7
+
+
+@pytest.mark.parametrize("keep", [2, 3])
+def test_retention_keeps_the_newest_and_what_is_no_checkpoint(dataset: Dataset, tmp_path: Path, keep: int) -> None:
+    path = tmp_path / "run"
+    flags = {"train.save_every": 2, "train.keep_checkpoints": keep}
+    run(dataset, path, flags, stop_after=3)
+    (path / "checkpoints/my-notes").mkdir()
+    (path / "checkpoints/step-2").mkdir()
+    (path / "checkpoints/step-00000001.bak").write_text("mine")
+    run(dataset, path, flags)
+    assert checkpoint_steps(path) == list(range(20, 20 - 2 * keep, -2))[::-1]
+    assert {entry.name for entry in (path / "checkpoints").iterdir() if not entry.name.startswith("step-000")} == {
+        "my-notes",
+        "step-2",
+    }
+    assert (path / "checkpoints/step-00000001.bak").read_text() == "mine"
+
+
+def test_best_weights_say_what_they_are(dataset: Dataset, tmp_path: Path) -> None:
+    run(dataset, tmp_path / "run", {"train.eval_every": 4})
+    losses = series(tmp_path / "run", "val/loss")
+    best = min(losses, key=losses.__getitem__)
+    opened = open_model(tmp_path / "run")
+    assert (opened.step, opened.val_loss) == (best, losses[best])
+
+
+def test_slow_updates_show_that_training_goes_on(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between rows that are due, each update that ends long after the last sign of life gives one."""
+    monkeypatch.setattr(trainer, "HEARTBEAT_SECONDS", -1.0)
+    events = run(dataset, tmp_path / "slow", {"train.max_steps": 6, "train.log_every": 3, "train.eval_every": 6})
+    assert [event.step for event in events if isinstance(event, Heartbeat)] == [2, 4, 5]
+    monkeypatch.setattr(trainer, "HEARTBEAT_SECONDS", 1e9)
+    assert not [event for event in run(dataset, tmp_path / "quick") if isinstance(event, Heartbeat)]
+
+
+def test_flags_set_the_budget_against_a_config_file_with_steps(dataset: Dataset, tmp_path: Path) -> None:
+    """`-c gptcli.toml --epochs 4`: the number of steps that the file holds was derived from another budget."""
+    file = {"train": {"max_steps": 3}}
+    options = {"train.max_steps": None, "train.epochs": 4.0}
+    config = plan(dataset, tmp_path / "run", options, file=file).config
+    assert config.train.max_steps == round(4 * epoch_steps(config, dataset)) != 3
+    assert plan(dataset, tmp_path / "run", {"train.max_steps": None}, file=file).config.train.max_steps == 3

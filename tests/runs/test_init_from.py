@@ -1,0 +1,434 @@
+"""Training that starts from weights: what is taken over, what is refused, and that a run needs its start only once."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner, Result
+
+from gptcli.checkpoints.checkpoint import Checkpoint
+from gptcli.checkpoints.model_folder import open_model
+from gptcli.checkpoints.run_folder import read_run
+from gptcli.checkpoints.tensors import digest, read_metadata
+from gptcli.cli.app import app
+from gptcli.config.presets import PRESETS, fine_tuning
+from gptcli.config.values import flatten
+from gptcli.dataset.folder import Dataset
+from gptcli.interop.huggingface import tensors_to_hf
+from gptcli.model import resize
+from gptcli.runs import session
+from gptcli.runs import start as starting
+from gptcli.runs.completion import epoch_steps
+from gptcli.runs.events import Event
+from gptcli.runs.plan import make_plan
+from gptcli.runs.start import find_start
+from gptcli.tokenizer.tokenizer import load_tokenizer
+from gptcli.training import trainer
+from tests.model.reference import assert_close
+from tests.runs.small_runs import CPU, assert_same_end, lines, request, run, series, stop_signal
+
+QUICK = ("--max-steps", "6", "--set=train.log_every=1", "--device", "cpu", "--dtype", "float32")
+
+
+@pytest.fixture(scope="module")
+def trained(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of ten updates: what the tests start from. Do not change it."""
+    path = tmp_path_factory.mktemp("trained") / "base"
+    run(dataset, path, {"train.max_steps": 10})
+    return path
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, corpus: str, dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with book.txt, in which there is no character that the model does not know."""
+    monkeypatch.chdir(tmp_path)
+    known = set((dataset.path.parent / "book.txt").read_text())
+    text = "".join(character for character in corpus[20_000:24_000] if character in known)
+    (tmp_path / "book.txt").write_text(text)
+    return tmp_path
+
+
+def train(*arguments: object, data: str = "book.txt") -> Result:
+    return CliRunner().invoke(app, ["train", data, *map(str, arguments)])
+
+
+def fine_tune(start: Path | str, *arguments: object) -> Result:
+    result = train("--init-from", start, *QUICK, *arguments)
+    assert result.exit_code == 0, result.stderr
+    return result
+
+
+def refused(*arguments: object, code: int = 2) -> str:
+    before = sorted(Path().rglob("*"))
+    result = train(*arguments)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert "Hint: " in result.stderr
+    assert sorted(Path().rglob("*")) == before, "a refusal writes nothing"
+    return result.stderr
+
+
+def first_loss(path: Path) -> float:
+    """The validation loss before the first update."""
+    loss: float = series(path, "val/loss")[0]
+    return loss
+
+
+def changed(trained: Path, place: Path, change: Callable[[Path], object]) -> Path:
+    """A copy of the start without anything that a run has, changed."""
+    place.mkdir()
+    for name in ("config.json", "generation_config.json", "tokenizer.json", "model.safetensors"):
+        shutil.copy(trained / name, place / name)
+    change(place)
+    return place
+
+
+def test_shape_tokenizer_and_weights_are_those_of_the_start(trained: Path) -> None:
+    result = fine_tune(trained)
+    assert result.stdout == "runs/book\n"
+    assert "Starting from 'base'" in result.stderr
+    assert re.search(r"^Model: \d layers, ", result.stderr, re.MULTILINE), "a preset's name would not be the model's"
+    begun = Path("runs/book")
+    assert load_tokenizer(begun).fingerprint == load_tokenizer(trained).fingerprint
+    old, new = open_model(trained), open_model(begun, "best")
+    assert new.model.config == old.model.config.model_copy(update={"dropout": new.model.config.dropout})
+    train("--init-from", trained, *QUICK, "--resume", "never", "--max-steps", "1", "--lr", "1e-30")
+    unchanged = open_model(Path("runs/book-2"), "last").model.state_dict()
+    assert all(torch.equal(tensor, unchanged[name]) for name, tensor in old.model.state_dict().items())
+
+
+def test_the_first_evaluation_is_that_of_the_start(trained: Path) -> None:
+    """Measured the other way round: by `eval`, with the start itself, on the part that was held out."""
+    fine_tune(trained)
+    text = Path("book.txt").read_text()
+    Path("val.txt").write_text(text[len(text) - len(text) // 10 :])
+    scored = CliRunner().invoke(app, ["eval", str(trained), "val.txt", "--stride", "16", "--json", "--device", "cpu"])
+    assert first_loss(Path("runs/book")) == pytest.approx(json.loads(scored.stdout)["loss"], abs=0.05)
+
+
+def test_the_run_remembers_its_start(trained: Path, folder: Path) -> None:
+    fine_tune(trained)
+    config = read_run(Path("runs/book")).config.train
+    assert config.init_from == "base"
+    assert config.init_sha256 == read_metadata(trained / "model.safetensors")["sha256"]
+    for path in Path("runs/book").rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            assert str(trained.parent).encode() not in content, f"{path} holds a path"
+            assert str(folder).encode() not in content, f"{path} holds a path"
+    assert "| started from | base (sha256 of its weights " in Path("runs/book/README.md").read_text()
+    shown = CliRunner().invoke(app, ["inspect", "runs/book"]).stdout
+    assert f"base ({config.init_sha256[:8]})" in shown
+    known = json.loads(CliRunner().invoke(app, ["inspect", "runs/book", "--json"]).stdout)
+    assert known["config"]["train"]["init_from"] == "base"
+
+
+def test_the_recipe_lies_between_preset_and_file(trained: Path, folder: Path) -> None:
+    def config(*arguments: str) -> dict[str, Any]:
+        result = train("--init-from", trained, "--dry-run", "--json", *arguments)
+        assert result.exit_code == 0, result.stderr
+        made: dict[str, Any] = json.loads(result.stdout)["config"]
+        return made
+
+    recipe = config()
+    assert recipe["preset"] == "nano", "the one whose size is nearest"
+    wanted = flatten(fine_tuning("nano"))
+    assert wanted["optim.lr"] < PRESETS["nano"]["optim"]["lr"]
+    made = flatten(recipe)
+    assert {key: made[key] for key in wanted if key != "train.max_steps"} == {
+        key: value for key, value in wanted.items() if key != "train.max_steps"
+    }
+    steps = recipe["train"]["max_steps"]
+    assert steps < PRESETS["nano"]["train"]["max_steps"]
+    assert recipe["train"]["eval_every"] == recipe["train"]["save_every"] == -(-steps // 10)
+    (folder / "c.toml").write_text("[optim]\nlr = 0.5\n[train]\nbatch_size = 5\n")
+    file = config("-c", "c.toml")
+    assert (file["optim"]["lr"], file["train"]["batch_size"]) == (0.5, 5)
+    assert file["train"]["patience"] == recipe["train"]["patience"]
+    assert config("-c", "c.toml", "--lr", "0.25")["optim"]["lr"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("budget", "epochs", "steps"), [(["--max-steps", "7"], None, 7), (["--epochs", "0.1"], 0.1, None)]
+)
+def test_a_stated_budget_takes_the_place_of_the_recipe(
+    trained: Path, budget: list[str], epochs: float | None, steps: int | None
+) -> None:
+    result = train("--init-from", trained, "--dry-run", "--json", *budget)
+    made = json.loads(result.stdout)["config"]["train"]
+    assert made["epochs"] == epochs
+    assert steps in (None, made["max_steps"])
+
+
+def test_what_agrees_with_the_start_is_no_contradiction(dataset: Dataset, folder: Path) -> None:
+    """The default preset's width is no multiple of these heads; the start's is."""
+    run(dataset, folder / "three", {"model.n_head": 3, "model.n_embd": 48, "train.max_steps": 1})
+    result = train("--init-from", "three", "--n-head", "3", "--dry-run", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["config"]["model"]["n_head"] == 3
+
+
+def test_a_stated_number_of_steps_stays_when_the_run_goes_on(trained: Path, folder: Path, dataset: Dataset) -> None:
+    """The recipe's ten epochs, fewer steps than stated, do not come back; nor does its patience to a run without."""
+    stated = {"train.init_from": str(trained), "train.max_steps": 5000}
+    begun = make_plan(
+        request(stated, family=None),
+        dataset,
+        folder / "run",
+        CPU,
+        find_start(request(stated, family=None), folder / "run"),
+    )
+    assert (begun.config.train.max_steps, begun.config.train.epochs) == (5000, None)
+    train_config = begun.config.train.model_copy(update={"patience": None})
+    begun = replace(begun, config=begun.config.model_copy(update={"train": train_config}))
+    list(session.train(begun, dataset, CPU, stop_signal(1)))
+    silent = request(stated | {"train.max_steps": None}, family=None)
+    resumed = make_plan(silent, dataset, folder / "run", CPU, find_start(silent, folder / "run"))
+    assert resumed.checkpoint is not None
+    assert resumed.config == begun.config
+    more = request(stated | {"train.max_steps": None, "train.epochs": 20.0}, family=None)
+    resumed = make_plan(more, dataset, folder / "run", CPU, find_start(more, folder / "run"))
+    assert resumed.config.train.max_steps == round(20 * epoch_steps(resumed.config, dataset))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        (["--n-layer", "3"], "model.n_layer = 3 contradicts 'base', where it is 1"),
+        (["--n-head", "4"], "model.n_head"),
+        (["--n-embd", "32"], "model.n_embd"),
+        (["--preset", "mini"], "model.n_layer"),
+        (["--block-size", "17"], "model.block_size = 17 is more than 'base' has positions, 16"),
+        (["--tokenizer", "bpe"], "tokenizer.kind = bpe"),
+        (["--vocab-size", "300"], "tokenizer.vocab_size cannot be stated: 'base' has a tokenizer of its own."),
+    ],
+)
+def test_contradictions_are_refused_by_key(trained: Path, arguments: list[str], key: str) -> None:
+    assert key in refused("--init-from", trained, *arguments)
+
+
+@pytest.mark.parametrize("option", ["--lr=0", "--set=optim.rate=1", "--family=modern", "--max-time=soon"])
+def test_nothing_is_downloaded_for_what_cannot_be(monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+    """Nor is a shape refused before it is known: 3 heads do not divide the default preset's width."""
+    asked: list[str] = []
+
+    def local_model(thing: str, *, quiet: bool) -> Path:
+        asked.append(thing)
+        return Path("nowhere")
+
+    monkeypatch.setattr(starting, "local_model", local_model)
+    assert train("--init-from", "hf://owner/name", option).exit_code == 2
+    assert asked == []
+    refused("--init-from", "hf://owner/name", "--n-head", "3", code=1)
+    assert asked == ["hf://owner/name"]
+
+
+def test_other_weights_than_the_config_names(trained: Path) -> None:
+    result = train("--init-from", trained, "--set=train.init_sha256=" + "0" * 64)
+    assert result.exit_code == 1
+    assert "The weights of 'base' are not those that train.init_sha256 names." in result.stderr
+
+
+def test_a_start_that_is_not_there() -> None:
+    assert "There is no 'nowhere' to start from." in refused("--init-from", "nowhere", code=1)
+    assert "'book.txt' is a file, not a model folder." in refused("--init-from", "book.txt", code=1)
+    Path("model.pt").touch()
+    assert "'model.pt' holds pickled weights" in refused("--init-from", "model.pt", code=1)
+
+
+def test_characters_that_the_model_does_not_know(trained: Path, folder: Path) -> None:
+    """The text that has them is named."""
+    (folder / "texts").mkdir()
+    (folder / "texts/a.txt").write_text((folder / "book.txt").read_text())
+    (folder / "texts/b.txt").write_text("naïve 漢字 " * 500)
+    result = train("--init-from", trained, data="texts")
+    assert result.exit_code == 1
+    assert "'texts/b.txt' cannot be encoded: the tokenizer does not know" in result.stderr
+    assert "'漢'" in result.stderr
+
+
+def test_a_dataset_must_have_the_same_tokenizer(trained: Path, dataset: Dataset) -> None:
+    assert CliRunner().invoke(app, ["tokenize", "book.txt", "-o", "other"]).exit_code == 0
+    other = train("--init-from", trained, data="other")
+    assert other.exit_code == 2
+    assert "has another tokenizer than 'base'" in other.stderr
+    same = train("--init-from", trained, *QUICK, data=str(dataset.path))
+    assert same.exit_code == 0, same.stderr
+
+
+def check_shorter_context(trained: Path, path: Path) -> None:
+    """Logits within the shorter context are those of the start, as no token looks ahead."""
+    fine_tune(trained, "--block-size", "8", "--lr", "1e-30", "--max-steps", "1", "-o", path)
+    short, whole = open_model(path, "last").model, open_model(trained).model
+    assert short.config.block_size == 8
+    ids = torch.randint(whole.config.vocab_size, (3, 8), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        assert_close(short(ids), whole(ids))
+
+
+def test_a_shorter_context(trained: Path) -> None:
+    check_shorter_context(trained, Path("short"))
+
+
+def test_control_positions_cut_at_the_wrong_end(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut(state: Any, config: Any) -> dict[str, torch.Tensor]:
+        return dict(state) | {"wpe.weight": state["wpe.weight"][-config.block_size :]}
+
+    monkeypatch.setattr(starting, "resized", cut)
+    with pytest.raises(AssertionError):
+        check_shorter_context(trained, Path("short"))
+
+
+def add_token(folder: Path) -> None:
+    """A special token with the next id, as chat templates and padding bring."""
+    document = json.loads((folder / "tokenizer.json").read_text())
+    document["added_tokens"].append(
+        {**document["added_tokens"][0], "id": len(document["model"]["vocab"]), "content": "<|pad|>"}
+    )
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+
+
+def test_new_special_tokens_get_rows(trained: Path, folder: Path) -> None:
+    start = changed(trained, folder / "start", add_token)
+    refusal = CliRunner().invoke(app, ["sample", str(start)])
+    assert refusal.exit_code == 1
+    assert "--init-from" in refusal.stderr
+    result = fine_tune(start, "--lr", "1e-30", "--max-steps", "1")
+    assert "The vocabulary grows by 1 row, which begins as the mean of the others." in result.stderr
+    old = open_model(trained).model.wte.weight
+    new = open_model(Path("runs/book"), "last").model.wte.weight
+    assert torch.equal(new[: len(old)], old)
+    assert torch.allclose(new[len(old) :], old.mean(0), atol=1e-7)
+    assert CliRunner().invoke(app, ["sample", "runs/book", "-n", "5", "--device", "cpu"]).exit_code == 0
+
+
+def split(folder: Path) -> None:
+    """Put the weights into two files with an index."""
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    files = {name: f"model-0000{1 + number % 2}-of-00002.safetensors" for number, name in enumerate(tensors)}
+    for file in set(files.values()):
+        save_file({name: tensors[name] for name in tensors if files[name] == file}, folder / file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
+
+
+def test_shards_have_the_digest_of_the_whole(trained: Path, folder: Path) -> None:
+    fine_tune(changed(trained, folder / "shards", split))
+    stored = read_run(Path("runs/book")).config.train.init_sha256
+    model = open_model(trained).model
+    assert stored == digest(tensors_to_hf(model.state_dict(), model.config))
+
+
+def begin(dataset: Dataset, start: Path, path: Path, stop_after: int | None = None) -> list[Event]:
+    """Train from `start`, or go on with it, at most so many updates in this session."""
+    asked = request({"train.init_from": str(start), "train.eval_every": 5, "train.patience": None}, family=None)
+    plan = make_plan(asked, dataset, path, CPU, find_start(asked, path))
+    return list(session.train(plan, dataset, CPU, stop_signal(stop_after)))
+
+
+@pytest.mark.parametrize("updates", [0, 3, 10])
+def test_resuming_does_not_need_the_start(trained: Path, folder: Path, dataset: Dataset, updates: int) -> None:
+    """Stopped, and gone on with after the start has gone: the same to the last bit as without the stop."""
+    start = changed(trained, folder / "base", lambda _: None)
+    begin(dataset, start, folder / "cut", stop_after=updates)
+    begin(dataset, start, folder / "whole")
+    shutil.rmtree(start)
+    begin(dataset, start, folder / "cut")
+    assert_same_end(folder / "cut", folder / "whole")
+    assert series(folder / "cut", "val/loss") == series(folder / "whole", "val/loss")
+
+
+def test_control_a_start_that_is_taken_up_again_is_noticed(
+    trained: Path, folder: Path, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def restore(self: trainer.Trainer, checkpoint: Checkpoint) -> None:
+        self.progress = checkpoint.progress  # and nothing else
+
+    begin(dataset, trained, folder / "cut", stop_after=3)
+    begin(dataset, trained, folder / "whole")
+    monkeypatch.setattr(trainer.Trainer, "restore", restore)
+    begin(dataset, trained, folder / "cut")
+    with pytest.raises(AssertionError):
+        assert_same_end(folder / "cut", folder / "whole")
+
+
+def test_killed_before_the_first_checkpoint(
+    trained: Path, folder: Path, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(self: trainer.Trainer) -> None:
+        raise KeyboardInterrupt
+
+    start = changed(trained, folder / "base", lambda _: None)
+    with monkeypatch.context() as patched:
+        patched.setattr(trainer.Trainer, "fit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            begin(dataset, start, folder / "cut")
+    begin(dataset, start, folder / "whole")
+    shutil.rmtree(start)
+    begin(dataset, start, folder / "cut")
+    assert_same_end(folder / "cut", folder / "whole")
+
+
+def test_a_run_that_lost_its_checkpoints_is_not_begun_from_other_weights(trained: Path) -> None:
+    fine_tune(trained)
+    shutil.rmtree("runs/book/checkpoints")
+    metadata = read_metadata(Path("runs/book/model.safetensors"))
+    assert metadata["step"] != "0", "the test needs a better evaluation than the first"
+    result = train("--init-from", trained, *QUICK)
+    assert result.exit_code == 1
+    assert "its folder 'checkpoints' is gone" in result.stderr
+
+
+def test_another_start_is_another_run(trained: Path, folder: Path) -> None:
+    fine_tune(trained)
+    other = changed(trained, folder / "other", lambda _: None)
+    assert "train.init_from: base → other" in train("--init-from", other, *QUICK).stderr
+    assert train("--preset", "nano", "--n-layer", "1", *QUICK, "-o", "scratch").exit_code == 0
+    assert "train.init_from: None → base" in train("--init-from", trained, *QUICK, "-o", "scratch").stderr
+
+
+def test_the_stored_config_repeats_the_run(trained: Path, folder: Path) -> None:
+    fine_tune(trained)
+    again = ("-c", "runs/book/gptcli.toml", "-o", "again")
+    assert "There is no 'runs/book/base' to start from." in train(*again).stderr
+    assert train(*again, "--init-from", trained).exit_code == 0
+    assert_same_end(Path("runs/book"), Path("again"))
+
+    def other_weights(place: Path) -> None:
+        shutil.copy("again/model.safetensors", place / "model.safetensors")
+
+    other = changed(trained, folder / "base", other_weights)
+    refusal = train("-c", "runs/book/gptcli.toml", "-o", "third", "--init-from", other)
+    assert refusal.exit_code == 1
+    assert "are not those that train.init_sha256 names" in refusal.stderr
+
+
+def test_metrics_begin_with_the_start(trained: Path) -> None:
+    fine_tune(trained)
+    first, *rest = lines(Path("runs/book"))
+    assert (first["step"], "val/loss" in first, "train/loss" in first) == (0, True, False)
+    assert [line["step"] for line in rest] == sorted(line["step"] for line in rest)
+    assert Path("runs/book/checkpoints/step-00000006").is_dir()
+
+
+def test_a_pickle_is_no_start(folder: Path) -> None:
+    (folder / "old").mkdir()
+    (folder / "old" / "pytorch_model.bin").write_bytes(b"never read")
+    assert "pickled" in refused("--init-from", folder / "old", code=1)
+
+
+def test_resized_rows_and_positions(trained: Path) -> None:
+    state = open_model(trained).model.state_dict()
+    config = open_model(trained).model.config
+    same = resize.resized(state, config)
+    assert all(torch.equal(same[name], tensor) for name, tensor in state.items())
+    with pytest.raises(AssertionError):
+        resize.resized(state, config.model_copy(update={"block_size": 17}))

@@ -1,0 +1,145 @@
+"""metrics.jsonl and TensorBoard: what stands in them, and that no step stands in them twice."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+from tensorboard.summary.writer import event_file_writer
+from tensorboard.util.tensor_util import make_ndarray
+
+from gptcli.checkpoints.model_folder import open_model
+from gptcli.dataset.folder import Dataset, open_dataset
+from gptcli.runs import session, tensorboard
+from gptcli.runs.events import StepMetrics
+from gptcli.runs.metrics import MetricsLog
+from gptcli.training.trainer import Update
+from tests.runs.small_runs import lines, run, series, small_dataset
+
+SCALARS = {"train/loss", "train/lr", "train/grad_norm", "train/skipped", "val/loss", "val/ppl", "val/bpb"}
+SAMPLES = {"train.sample_every": 4}
+
+
+@pytest.fixture(autouse=True)
+def seconds_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorBoard reads its files in the order of their names, which begin with the second of their making.
+
+    No two sessions of a person start in the same second; those of a test do.
+    """
+    monkeypatch.setattr(event_file_writer, "time", SimpleNamespace(time=count(1_700_000_000).__next__))
+
+
+def shown(path: Path) -> EventAccumulator:
+    """What TensorBoard shows of a run: all figures and texts are tensors there."""
+    accumulator = EventAccumulator(str(path), size_guidance={"tensors": 0})
+    accumulator.Reload()
+    return accumulator
+
+
+def points(path: Path, name: str) -> dict[int, Any]:
+    """Values of one figure or text by step; a step that has two of them fails."""
+    found: dict[int, Any] = {}
+    for event in shown(path).Tensors(name):
+        assert event.step not in found, f"{name} stands there twice at step {event.step}"
+        found[event.step] = make_ndarray(event.tensor_proto).item()
+    assert list(found) == sorted(found)
+    return found
+
+
+def test_both_logs_say_the_same(dataset: Dataset, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    events = run(dataset, path, SAMPLES)
+    assert set(shown(path).Tags()["tensors"]) >= SCALARS | {"perf/tok_per_sec"}
+    for name in SCALARS:
+        assert points(path, name) == pytest.approx(series(path, name))
+    losses = [event.loss for event in events if isinstance(event, StepMetrics)]
+    assert losses == list(series(path, "train/loss").values()), "read back exactly"
+    assert points(path, "sample/text_summary").keys() == series(path, "sample").keys() == {4, 8, 12, 16, 20}
+    assert b"n_embd = 16" in points(path, "config/text_summary")[1]
+    assert points(path, "hparam/best_val_loss") == {20: pytest.approx(min(series(path, "val/loss").values()))}
+
+
+def check_no_zigzag(dataset: Dataset, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed at step 9, going on from step 5; killed before its first checkpoint, too; stopped, and gone on twice."""
+    flags: dict[str, Any] = SAMPLES | {"train.save_every": 5, "train.eval_every": 3}
+    with monkeypatch.context() as patch:
+        plain = session.Trainer.training_step
+
+        def die_at(step: int) -> None:
+            def step_or_die(self: session.Trainer) -> Update | None:
+                if self.progress.step == step:
+                    raise KeyboardInterrupt
+                return plain(self)
+
+            patch.setattr(session.Trainer, "training_step", step_or_die)
+
+        for step in (4, 9, 8):
+            die_at(step)
+            with pytest.raises(KeyboardInterrupt):
+                run(dataset, path, flags)
+    run(dataset, path, flags, stop_after=6)
+    run(dataset, path, flags, stop_after=0)
+    run(dataset, path, flags)
+    run(dataset, path, flags)
+    run(dataset, path, flags | {"train.max_steps": 24})
+    assert [line["step"] for line in lines(path)] == sorted(line["step"] for line in lines(path))
+    for name in SCALARS:
+        assert points(path, name) == pytest.approx(series(path, name))
+    assert points(path, "sample/text_summary").keys() == series(path, "sample").keys()
+    assert points(path, "config/text_summary")
+    assert list(points(path, "hparam/best_val_loss")) == [11, 20, 24]
+
+
+def test_no_step_stands_there_twice(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_no_zigzag(dataset, tmp_path / "run", monkeypatch)
+
+
+def test_control_metrics_that_are_not_cut(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "MetricsLog", lambda run, keep_bytes: MetricsLog(run, 10**9))
+    with pytest.raises(AssertionError):
+        check_no_zigzag(dataset, tmp_path / "run", monkeypatch)
+
+
+def test_control_curves_that_are_not_purged(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = tensorboard.SummaryWriter
+    monkeypatch.setattr(tensorboard, "SummaryWriter", lambda folder, purge_step: plain(folder))
+    with pytest.raises(AssertionError):
+        check_no_zigzag(dataset, tmp_path / "run", monkeypatch)
+
+
+def test_metrics_that_lost_their_end(dataset: Dataset, tmp_path: Path) -> None:
+    """A log shorter than the checkpoint says, cut in the middle of a line: whole lines stay, no filler comes."""
+    path = tmp_path / "run"
+    run(dataset, path, stop_after=6)
+    log = path / "metrics.jsonl"
+    log.write_bytes(log.read_bytes()[:-10])
+    run(dataset, path)
+    assert list(series(path, "train/loss")) == [1, 2, 3, 4, 5, *range(7, 21)]
+    log.unlink()
+    run(dataset, path, {"train.max_steps": 21})
+    assert list(series(path, "train/loss")) == [21]
+
+
+def test_a_run_folder_holds_no_absolute_path(tmp_path: Path, corpus: str) -> None:
+    """Nor does it need anything outside: moved elsewhere, it opens and goes on."""
+    made = small_dataset(tmp_path / "here", corpus[:3000])
+    path = tmp_path / "here/run"
+    run(made, path, SAMPLES, stop_after=8)
+    run(made, path, SAMPLES | {"train.save_every": 4})
+    files = [file for file in path.rglob("*") if file.is_file()]
+    assert len(files) > 10
+    for file in files:
+        assert str(tmp_path).encode() not in file.read_bytes(), file
+        assert str(Path.home()).encode() + b"/" not in file.read_bytes(), file
+    moved = tmp_path / "elsewhere/other-name"
+    moved.parent.mkdir()
+    shutil.move(path, moved)
+    (tmp_path / "here/data").rename(tmp_path / "elsewhere/data")
+    assert open_model(moved).step
+    run(open_dataset(tmp_path / "elsewhere/data"), moved, {"train.max_steps": 22})
+    assert max(series(moved, "train/loss")) == 22

@@ -1,0 +1,372 @@
+"""`gptcli train` in this process: what it prints, where, and what it refuses with nothing written."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+from gptcli.checkpoints.checkpoint import newest_checkpoint
+from gptcli.checkpoints.run_folder import read_run
+from gptcli.cli.app import app
+from gptcli.dataset import preparing
+from gptcli.training import trainer
+from gptcli.training.trainer import Trainer, Update
+from tests.runs.small_runs import FLAGS, series
+
+SMALL = [f"--set={key}={value}" for key, value in FLAGS.items()]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, corpus: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder of its own, with book.txt in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "book.txt").write_text(corpus[:2000])
+    return tmp_path
+
+
+def invoke(*arguments: str, data: str = "book.txt") -> Result:
+    return CliRunner().invoke(app, ["train", data, *arguments])
+
+
+def train(*arguments: str, data: str = "book.txt") -> Result:
+    return invoke(*SMALL, "--preset", "nano", *arguments, data=data)
+
+
+def test_a_pipe_gets_plain_rows_and_the_path() -> None:
+    result = train("--set=train.eval_every=5")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == "runs/book\n"
+    rows = [line for line in result.stderr.splitlines() if line.startswith("step ")]
+    assert [row.split()[1] for row in rows] == ["5/20", "10/20", "15/20", "20/20"]
+    row = (
+        r"step 20/20  loss \d\.\d{4}  val \d\.\d{4}  best \d\.\d{4} at \d+  lr \d\.\d\de-\d\d  tok/s [\d,]+  left 0:00"
+    )
+    assert re.fullmatch(row, rows[-1])
+    assert "\x1b" not in result.stderr
+    done = r"Done: 20 steps in 0:0\d\. Best validation loss \d\.\d{4} nats per token \(perplexity"
+    assert re.search(done, result.stderr)
+    assert "Next: gptcli sample runs/book" in result.stderr
+
+
+def test_quiet_prints_the_path_alone() -> None:
+    result = train("-q", "--set=train.sample_every=10")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "runs/book\n", "")
+    again = train("-q")
+    assert (again.exit_code, again.stdout, again.stderr) == (0, "runs/book\n", "")
+
+
+def test_json_is_one_object_with_stable_names() -> None:
+    result = train("--json")
+    told: dict[str, Any] = json.loads(result.stdout)
+    assert list(told) == ["run", "steps", "tokens", "best_val_loss", "best_step", "val_loss", "seconds", "stopped"]
+    assert (told["run"], told["steps"], told["tokens"], told["stopped"]) == ("runs/book", 20, 20 * 64, "max_steps")
+    losses = series(Path("runs/book"), "val/loss")
+    assert told["val_loss"] == losses[20]
+    assert told["best_val_loss"] == losses[told["best_step"]] == min(losses.values())
+
+
+def test_finished_says_so_and_how_to_go_on() -> None:
+    train()
+    result = train()
+    assert (result.exit_code, result.stdout) == (0, "runs/book\n")
+    assert "The run is finished: it has done 20 steps; --max-steps 40 goes on" in result.stderr
+    assert "--resume never starts another" in result.stderr
+
+
+def test_never_starts_another() -> None:
+    train()
+    assert train("--resume", "never").stdout == "runs/book-2\n"
+
+
+def test_markup_in_names_and_samples_is_text(folder: Path) -> None:
+    """A model that knows only these characters can only sample them; the file is called so, too."""
+    name = "[red]x[link=a].txt"
+    (folder / name).write_text("[red]x[/red] [bold]\x1b[31m" * 100)
+    result = train("--set=train.sample_every=10", "-o", "[red]run", data=name)
+    assert (result.exit_code, result.stdout) == (0, "[red]run\n")
+    samples = series(folder / "[red]run", "sample")
+    printed = samples[20].replace("\x1b", "\\x1b")
+    assert f"── sample at step 20 ──\n{printed}" in result.stderr
+    assert "\x1b" not in result.stderr
+    failed = train(data="[red]missing[/red].txt")
+    assert "[red]missing[/red].txt" in failed.stderr
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+BAD = {
+    "--lr 0": "optim.lr = 0",
+    "--lr nan": "finite",
+    "--dropout 1": "model.dropout",
+    "--dropout -0.5": "model.dropout",
+    "--batch-size 0": "train.batch_size",
+    "--n-embd 50 --n-head 4": "multiple of n_head",
+    "--preset smal": "Did you mean 'small'?",
+    "--set optim.learningrate=1": "no key 'optim.learningrate'",
+    "--set lr=1": "is not a setting",
+    "--max-time soon": "a time such as 90s, 30m, 1.5h or 2d",
+    "--dtype float8": "train.dtype",
+    "--schedule cosin": "optim.schedule",
+    "--compile maybe": "train.compile",
+    "--vocab-size 5": "tokenizer.vocab_size",
+    "--val-fraction 1": "data.val_fraction",
+    "-c missing.toml": "no config file",
+    "--resume must": "no run",
+    "--resume perhaps": "perhaps",
+    "--lr 0 --dropout 2 --vocab-size 1": "= 2.0: must be a number of at least 0 and below 1; optim.lr = 0.0",
+    "--n-layer 100000": "model.n_layer = 100000: must be a whole number from 1 to 512",
+    "--micro-batch-size many": "= 'many': must be auto or a whole number",
+    "--device tpu": "no device called 'tpu'",
+    "--preset=": "An empty value was given for 'preset'.",
+    "--tokenizer char --vocab-size 300": "A vocabulary of characters has a size of its own",
+    "--tokenizer other.json --vocab-size 300": "A vocabulary of 'other.json' has a size of its own",
+    "--set tokenizer.kind=char --set tokenizer.vocab_size=300": "or use --tokenizer bpe",
+    "--set model.vocab_size=300": "model.vocab_size cannot be set",
+    "https://example.com/book.txt": "is an address, not a file or folder",
+}
+
+
+@pytest.mark.parametrize("options", BAD)
+def test_bad_values_write_nothing(folder: Path, options: str) -> None:
+    before = everything(folder)
+    result = invoke(*options.split())
+    assert result.exit_code == 2, result.stderr
+    assert BAD[options] in result.stderr
+    assert "Traceback" not in result.stderr
+    assert everything(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('tokenizer = "char"', "tokenizer"),
+        ("[tokenizer]\nkind = 5", "tokenizer.kind"),
+        ("train = 3", "train"),
+        ("model = 3", "model = 3: must be a table of settings"),
+        ("preset = 3", "no preset called '3'"),
+        ("[optim]\nlr = 0.1\nlearn = 2", "optim.learn"),
+        ("[optm]\nlr = 1", "'optm'"),
+    ],
+)
+def test_bad_config_files_write_nothing(folder: Path, content: str, words: str) -> None:
+    (folder / "a.toml").write_text(content)
+    before = everything(folder)
+    for others in ([], ["--n-layer", "2"], ["--family", "gpt2"]):
+        result = invoke("-c", "a.toml", *others)
+        assert result.exit_code == 2, result.stderr
+        assert words in result.stderr
+    assert everything(folder) == before
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:7", "mps"])
+def test_a_device_that_is_not_here(folder: Path, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    before = everything(folder)
+    result = invoke("--device", device)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: ")
+    assert everything(folder) == before
+
+
+def test_a_bad_default_place_is_refused_before_the_text_is_read(folder: Path) -> None:
+    (folder / "runs/book").mkdir(parents=True)
+    (folder / "runs/book/chapter.txt").write_text("mine")
+    before = everything(folder)
+    result = invoke()
+    assert (result.exit_code, "'runs/book' is a folder with other things in it" in result.stderr) == (1, True)
+    assert everything(folder) == before
+
+
+def test_shapes_are_checked_against_the_run_that_goes_on(folder: Path) -> None:
+    """128, the width of the default preset, is no multiple of 3; that of this run is."""
+    options = ("--preset", "nano", "--n-head", "3", "--max-steps", "2", "--device", "cpu")
+    assert invoke(*options).exit_code == 0
+    result = invoke("--n-head", "3", "--max-steps", "3")
+    assert (result.exit_code, result.stdout) == (0, "runs/book\n"), result.stderr
+    result = invoke("--preset", "tiny", "--n-head", "3", "--resume", "never")
+    assert "n_embd (128) must be a multiple of n_head (3)" in result.stderr
+    assert not (folder / "runs/book-2").exists()
+
+
+def test_a_run_goes_on_where_its_device_is_not(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train("--max-steps", "2")
+    config = folder / "runs/book/gptcli.toml"
+    config.write_text(config.read_text().replace('device = "cpu"', 'device = "mps"'))
+    manifest = json.loads((folder / "runs/book/manifest.json").read_text())
+    del manifest["files"]["gptcli.toml"]
+    (folder / "runs/book/manifest.json").write_text(json.dumps(manifest))
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    options = [option for option in SMALL if "train.device" not in option]
+    result = invoke(*options, "--preset", "nano", "--max-steps", "3")
+    assert (result.exit_code, result.stdout) == (0, "runs/book\n"), result.stderr
+    assert "The run was to be trained on 'mps', which is not here: it goes on with 'cpu'." in result.stderr
+
+
+def test_auto_is_a_statement(folder: Path) -> None:
+    """Given with a run that has a number and a device, it takes their place; both are open to a machine."""
+    train("--max-steps", "2")
+    others = [option for option in SMALL if "micro_batch_size" not in option and "train.device" not in option]
+    others += ["--preset", "nano", "--dry-run", "--json"]
+    kept = json.loads(invoke(*others).stdout)["config"]["train"]
+    assert (kept["micro_batch_size"], kept["device"]) == (4, "cpu")
+    changed = json.loads(invoke(*others, "--micro-batch-size", "2", "--device", "auto").stdout)["config"]["train"]
+    assert (changed["micro_batch_size"], changed["device"]) == (2, "auto")
+    assert invoke(*others, "--micro-batch-size", "auto").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("--tokenizer=bpe", "--tokenizer"),
+        ("--vocab-size=300", "--vocab-size"),
+        ("--set=tokenizer.kind=bpe", "tokenizer.kind"),
+        ("--set=data.val_fraction=0.3", "data.val_fraction"),
+    ],
+)
+def test_a_dataset_leaves_nothing_to_read(folder: Path, option: str, told: str) -> None:
+    assert CliRunner().invoke(app, ["tokenize", "book.txt", "-o", "tokens"]).exit_code == 0
+    before = everything(folder)
+    result = train(option, data="tokens")
+    assert (result.exit_code, everything(folder) == before) == (2, True)
+    assert f"{told} says how to read text, but the data is a dataset" in result.stderr
+
+
+def test_a_vocabulary_size_is_obeyed_and_stored(folder: Path) -> None:
+    result = train("--vocab-size", "300")
+    assert result.exit_code == 0, result.stderr
+    assert "Tokenizer: BPE, since a vocabulary size was given." in result.stderr
+    config = read_run(Path("runs/book")).config
+    assert (config.tokenizer.kind, config.tokenizer.vocab_size) == ("bpe", 300)
+    assert invoke("-c", "runs/book/gptcli.toml", "-o", "again").exit_code == 0
+    assert len(list((folder / "data").iterdir())) == 1, "the same dataset"
+    assert train("-o", "chars").exit_code == 0
+    config = read_run(Path("chars")).config
+    assert (config.tokenizer.kind, config.tokenizer.vocab_size) == ("char", None)
+
+
+def test_a_config_file_may_say_how_text_was_read(folder: Path) -> None:
+    """That of a run does, and is to repeat it from the same dataset."""
+    assert CliRunner().invoke(app, ["tokenize", "book.txt", "-o", "tokens"]).exit_code == 0
+    assert train(data="tokens").exit_code == 0
+    assert invoke("-c", "runs/tokens/gptcli.toml", "-o", "again", data="tokens").exit_code == 0
+
+
+@pytest.mark.parametrize("place", ["book.txt", "thesis", "x" * 300])
+def test_a_bad_place_writes_nothing(folder: Path, place: str) -> None:
+    (folder / "thesis").mkdir()
+    (folder / "thesis/chapter.txt").write_text("mine")
+    before = everything(folder)
+    result = invoke("-o", place)
+    assert result.exit_code == 1, result.stderr
+    assert place in result.stderr
+    assert everything(folder) == before
+
+
+def test_dry_run_writes_nothing(folder: Path) -> None:
+    before = everything(folder)
+    result = train("--dry-run")
+    assert result.exit_code == 0, result.stderr
+    assert 'preset = "nano"' in result.stdout
+    assert "Memory: about" in result.stderr
+    told = json.loads(train("--dry-run", "--json").stdout)
+    assert told["config"]["train"]["max_steps"] == 20
+    assert told["memory_bytes"] > 0
+    assert everything(folder) == before
+
+
+def test_a_dry_run_reads_the_tokens_that_are_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert train("--max-steps", "1").exit_code == 0
+    before = everything(folder)
+    monkeypatch.setattr(preparing, "write_dataset", None)  # nothing is tokenized again
+    result = train("--dry-run")
+    assert result.exit_code == 0, result.stderr
+    assert everything(folder) == before
+
+
+def test_a_later_config_file_goes_over_one_before(folder: Path) -> None:
+    (folder / "one.toml").write_text("[model]\nn_layer = 1\nn_head = 1\n")
+    (folder / "two.toml").write_text("[model]\nn_layer = 2\n")
+    told = json.loads(invoke("-c", "one.toml", "-c", "two.toml", "--dry-run", "--json").stdout)
+    assert (told["config"]["model"]["n_layer"], told["config"]["model"]["n_head"]) == (2, 1)
+
+
+def test_characters_may_take_the_place_of_a_files_bpe(folder: Path) -> None:
+    """The size in the file belongs to its BPE: nothing that was asked for is passed over."""
+    (folder / "bpe.toml").write_text('[tokenizer]\nkind = "bpe"\nvocab_size = 300\n')
+    assert invoke("-c", "bpe.toml", "--tokenizer", "char", "--dry-run").exit_code == 0
+    (folder / "bpe.toml").write_text('[tokenizer]\nkind = "char"\n')
+    assert invoke("-c", "bpe.toml", "--vocab-size", "300", "--dry-run").exit_code == 2
+
+
+def test_the_stored_config_repeats_the_run(folder: Path) -> None:
+    train("-o", "one")
+    assert invoke("-c", "one/gptcli.toml", "-o", "two").exit_code == 0
+    assert (folder / "one/model.safetensors").read_bytes() == (folder / "two/model.safetensors").read_bytes()
+
+
+def stop_at(monkeypatch: pytest.MonkeyPatch, step: int, signum: int) -> None:
+    """The signal arrives in the middle of an update."""
+    plain = Trainer.training_step
+
+    def training_step(self: Trainer) -> Update | None:
+        if self.progress.step == step - 1:
+            os.kill(os.getpid(), signum)
+        return plain(self)
+
+    monkeypatch.setattr(Trainer, "training_step", training_step)
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves(folder: Path, monkeypatch: pytest.MonkeyPatch, signum: int, code: int) -> None:
+    """What is printed goes on with this very run, also where it was to be a new one."""
+    train()
+    arguments = ["train", "book.txt", *SMALL, "--preset", "nano", "--resume", "never"]
+    monkeypatch.setattr(sys, "argv", ["gptcli", *arguments])
+    with monkeypatch.context() as patch:
+        stop_at(patch, 7, signum)
+        result = CliRunner().invoke(app, arguments)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert "Stopped at step 7, saved." in result.stderr
+    going_on = re.search(r"Go on with: gptcli (.*)", result.stderr)
+    assert going_on is not None
+    assert going_on[1].endswith("--resume never --out runs/book-2 --resume must")
+    assert CliRunner().invoke(app, going_on[1].split()).stdout == "runs/book-2\n"
+    checkpoint, _ = newest_checkpoint(folder / "runs/book-2")
+    assert checkpoint is not None
+    assert checkpoint.progress.step == 20
+
+
+def test_json_of_a_stopped_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop_at(monkeypatch, 7, signal.SIGINT)
+    result = train("--json")
+    assert result.exit_code == 130
+    told = json.loads(result.stdout)
+    assert (told["steps"], told["stopped"]) == (7, "interrupted")
+
+
+def test_not_a_number_ends_with_3(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer, "accumulate_gradients", lambda *arguments, **options: torch.tensor(float("nan")))
+    result = train()
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "became NaN or infinite" in result.stderr
+    assert "Try a lower --lr" in result.stderr
+
+
+def test_a_run_is_not_text(folder: Path) -> None:
+    """Its model card would be: a folder gives its *.md files."""
+    assert train().exit_code == 0
+    result = train("-o", "runs/other", data="runs/book")
+    assert (result.exit_code, "'runs/book' is a run, not text" in result.stderr) == (2, True)
+    assert not Path("runs/other").exists()

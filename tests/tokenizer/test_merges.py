@@ -1,0 +1,101 @@
+"""The merges against the trainer of the library, and against the textbook's slow way."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.trainers import BpeTrainer
+
+from gptcli.tokenizer import merges
+from gptcli.tokenizer.bpe import train_bpe
+from gptcli.tokenizer.merges import Merge, learn_merges
+from tests.tokenizer.text_samples import LESSON, some, texts
+
+BYTES = range(256)
+counted = st.dictionaries(st.text("ab", min_size=1, max_size=9).map(str.encode), st.integers(1, 9), min_size=1)
+
+
+def learned_by_the_library(text: str, vocab_size: int) -> object:
+    library = tokenizers.Tokenizer(BPE())
+    library.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    alphabet = sorted(ByteLevel.alphabet())
+    trainer = BpeTrainer(
+        vocab_size=vocab_size - 1, min_frequency=2, initial_alphabet=alphabet, special_tokens=[], show_progress=False
+    )
+    library.train_from_iterator([text], trainer)
+    model = json.loads(library.to_str())["model"]
+    return model["vocab"] | {"<|endoftext|>": len(model["vocab"])}, model["merges"]
+
+
+def learned(text: str, vocab_size: int) -> object:
+    model = json.loads(train_bpe([text], vocab_size).to_json())["model"]
+    return model["vocab"], model["merges"]
+
+
+@some
+@given(text=texts, vocab_size=st.integers(257, 400))
+def test_same_as_the_library(text: str, vocab_size: int) -> None:
+    text = (text + LESSON) * 3
+    assert learned(text, vocab_size) == learned_by_the_library(text, vocab_size)
+
+
+def slowly(words: dict[bytes, int], size: int) -> list[Merge]:
+    """Count all pairs, merge the most frequent one from the left in each word, and begin again."""
+    chains = [(list(word), count) for word, count in words.items()]
+    entries = [bytes([byte]) for byte in BYTES]
+    found: list[Merge] = []
+    while len(entries) < size:
+        counts: Counter[Merge] = Counter()
+        for chain, count in chains:
+            for pair in pairwise(chain):
+                counts[pair] += count
+        if not counts or max(counts.values()) < 2:
+            break
+        best = min(counts, key=lambda pair: (-counts[pair], pair))
+        entry = entries[best[0]] + entries[best[1]]
+        new = entries.index(entry) if entry in entries else len(entries)
+        entries += [entry] * (new == len(entries))
+        found.append(best)
+        for chain, _ in chains:
+            place = 0
+            while place + 1 < len(chain):
+                if (chain[place], chain[place + 1]) == best:
+                    chain[place : place + 2] = [new]
+                place += 1
+    return found
+
+
+def fast(words: dict[bytes, int], size: int) -> list[Merge]:
+    return learn_merges(list(words), np.array(list(words.values()), dtype=np.int64), BYTES, size, 2)[1]
+
+
+@some
+@given(words=counted, more=st.integers(0, 40))
+def test_same_as_the_slow_way(words: dict[bytes, int], more: int) -> None:
+    """Of two letters, so that pairs overlap ("aaa"), follow each other ("abab") and make one entry in two ways."""
+    assert fast(words, 256 + more) == slowly(words, 256 + more)
+
+
+def test_same_as_the_slow_way_control(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = {b"abababab": 3, b"aaaaaba": 5, b"bbab": 2}
+    assert fast(words, 270) == slowly(words, 270)
+    grouped = merges._grouped
+    monkeypatch.setattr(merges, "_grouped", lambda pairs, counts, places: grouped(pairs, np.abs(counts), places))
+    assert fast(words, 270) != slowly(words, 270)
+
+
+def test_the_textbook_example() -> None:
+    """Sennrich et al., figure 1: low, lower, newest, widest give es, est, (est with its end,) lo, low, …"""
+    words = {b"low": 5, b"lower": 2, b"newest": 6, b"widest": 3}
+    entries, found = learn_merges(list(words), np.array([5, 2, 6, 3]), BYTES, 260, 2)
+    assert entries[256:] == [b"es", b"est", b"lo", b"low"]
+    assert found == [(101, 115), (256, 116), (108, 111), (258, 119)]
