@@ -27,10 +27,10 @@ from benchmarks.measure import CPU, RESULTS, in_own_process, matrix_rate, peak_m
 from benchmarks.training import flops_per_token, gptcli_trainer
 from gptcli.bench.limits import seconds_per_call
 from gptcli.bench.speed import bytes_per_step
-from gptcli.bench.subject import stand_in_tokenizer
+from gptcli.bench.target import stand_in_tokenizer
 from gptcli.config import ModelConfig, SamplingConfig
 from gptcli.generation.load import place
-from gptcli.generation.stream import Finished, generate
+from gptcli.generation.stream import Sample, generate
 from gptcli.memory import training_memory
 from gptcli.model.gpt import GPT
 
@@ -82,7 +82,7 @@ def measure_writing() -> dict[str, Any]:
         ids = torch.randint(0, GPT2.vocab_size, (prompt,)).tolist()
         config = SamplingConfig(max_new_tokens=NEW, temperature=TEMPERATURE, top_k=TOP_K, num_samples=samples)
         *_, last = generate(model, tokenizer, ids, config)
-        assert isinstance(last, Finished)
+        assert isinstance(last, Sample)
         return last.tokens_per_second or 0.0
 
     def point(prompt: int, samples: int) -> dict[str, float]:

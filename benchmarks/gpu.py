@@ -24,12 +24,12 @@ from benchmarks.measure import alternate, matrix_rate, read_bandwidth, save
 from benchmarks.training import flops_per_token, gptcli_trainer, transformers_model, transformers_update
 from gptcli.bench.limits import wait_for
 from gptcli.bench.speed import bytes_per_step
-from gptcli.bench.subject import stand_in_tokenizer
+from gptcli.bench.target import stand_in_tokenizer
 from gptcli.config import ModelConfig, SamplingConfig
 from gptcli.generation.load import place
-from gptcli.generation.stream import Finished, generate
+from gptcli.generation.stream import Sample, generate
+from gptcli.model.devices import choose_device, dtype_name
 from gptcli.model.gpt import GPT
-from gptcli.model.precision import choose_device, dtype_name
 from gptcli.training import runtime
 
 DTYPE = torch.bfloat16
@@ -143,10 +143,10 @@ def sample_gpt2(size: Size, device: torch.device, bandwidth: float) -> dict[str,
     model = place(GPT(size.gpt2).requires_grad_(False).eval(), device, dtype_name(DTYPE))
     tokenizer, prompt = stand_in_tokenizer(size.gpt2.vocab_size), list(range(PROMPT))
 
-    def write(samples: int) -> Finished:
+    def write(samples: int) -> Sample:
         choice = {"temperature": TEMPERATURE, "top_k": TOP_K, "num_samples": samples}
         *_, last = generate(model, tokenizer, prompt, SamplingConfig(max_new_tokens=size.new_tokens, **choice))
-        assert isinstance(last, Finished)
+        assert isinstance(last, Sample)
         return last
 
     seconds = alternate({"gptcli": lambda: write(1), "transformers": their_generate(size, device)}, size.rounds)
@@ -162,7 +162,7 @@ def sample_gpt2(size: Size, device: torch.device, bandwidth: float) -> dict[str,
     }
 
 
-def decoding(text: Finished, samples: int, step_bytes: float, bandwidth: float) -> dict[str, float | None]:
+def decoding(text: Sample, samples: int, step_bytes: float, bandwidth: float) -> dict[str, float | None]:
     """Figures after the first token."""
     steps = text.tokens_per_second or 0.0
     return {

@@ -27,15 +27,15 @@ from benchmarks.competitors import Rates, medians
 from benchmarks.measure import CPU, RESULTS, read_bandwidth, save
 from benchmarks.peers import ctranslate2_rate, hf_folder, llama_cpp_rate, transformers_model
 from gptcli.checkpoints import names
-from gptcli.checkpoints.model_folder import ModelFolder
+from gptcli.checkpoints.model_folder import LoadedModel
 from gptcli.checkpoints.tensors import tensor_file
 from gptcli.cli.threads import ALONE as ALONE_COUNT
 from gptcli.cli.threads import SPIN_COUNT
 from gptcli.config import ModelConfig, SamplingConfig
-from gptcli.export.gguf_file import export_gguf
+from gptcli.exports.gguf_file import export_gguf
+from gptcli.generation.context_window import ContextWindow
 from gptcli.generation.load import decoding_threads, place
-from gptcli.generation.stream import Finished, generate
-from gptcli.generation.window import Window
+from gptcli.generation.stream import Sample, generate
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
 from gptcli.model.gpt import GPT
 from gptcli.model.int8 import Int8GPT
@@ -51,7 +51,7 @@ ALONE = {SPIN_COUNT: ALONE_COUNT}
 """How `gptcli sample` lets threads wait on a machine that does nothing else; the others have their own defaults."""
 
 
-def random_model(name: str) -> ModelFolder:
+def random_model(name: str) -> LoadedModel:
     """A model with random weights; rows beyond its tokenizer's ids are computed and never drawn."""
     n_layer, n_head, n_embd, block_size = SHAPES[name]
     tokenizer = train_bpe([Path(__file__).read_text(encoding="utf-8")], 512)
@@ -60,7 +60,7 @@ def random_model(name: str) -> ModelFolder:
     rows = 50257 if name == "gpt2" else tokenizer.vocab_size
     config = ModelConfig(vocab_size=rows, n_layer=n_layer, n_head=n_head, n_embd=n_embd, block_size=block_size)
     torch.manual_seed(0)
-    return ModelFolder(Path(name), GPT(config).requires_grad_(False).eval(), tokenizer, start_id=0)
+    return LoadedModel(Path(name), GPT(config).requires_grad_(False).eval(), tokenizer, start_id=0)
 
 
 def writing(name: str, int8: bool, samples: int) -> Callable[[], Rates]:
@@ -74,7 +74,7 @@ def writing(name: str, int8: bool, samples: int) -> Callable[[], Rates]:
         started = time.perf_counter()
         *_, last = generate(model, folder.tokenizer, list(range(PROMPT)), config)
         seconds = time.perf_counter() - started
-        assert isinstance(last, Finished)
+        assert isinstance(last, Sample)
         assert last.tokens_per_second
         return {"": samples * NEW / seconds, " after the prompt": samples * last.tokens_per_second}
 
@@ -140,7 +140,7 @@ def reading(prompt: list[int], int8: bool) -> Callable[[], Rates]:
     model, ids = place(random_model("gpt2").model, CPU, None, int8=int8), torch.tensor([prompt])
 
     def run() -> Rates:
-        window, started = Window(model, 1), time.perf_counter()
+        window, started = ContextWindow(model, 1), time.perf_counter()
         window.prefill(ids)
         return {"": len(prompt) / (time.perf_counter() - started)}
 

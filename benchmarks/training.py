@@ -23,12 +23,12 @@ from torch import nn
 from benchmarks.competitors import Rates, medians
 from benchmarks.measure import CPU, in_own_process, matrix_rate, peak_memory, save
 from gptcli.bench.speed import new_trainer
-from gptcli.bench.subject import random_dataset
+from gptcli.bench.target import random_dataset
 from gptcli.cli.threads import BESIDE_OTHERS, SPIN_COUNT
 from gptcli.config import Compile, ModelConfig
 from gptcli.interop.huggingface import config_to_hf
+from gptcli.model.devices import AMX_PAYS_FROM_WIDTH, autocast, dtype_name, has_amx, torch_dtype
 from gptcli.model.gpt import parameter_count
-from gptcli.model.precision import AMX_PAYS_FROM_WIDTH, autocast, dtype_name, has_amx, torch_dtype
 from gptcli.runs.completion import complete_config
 from gptcli.runs.request import Request
 from gptcli.training import runtime

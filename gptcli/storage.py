@@ -32,7 +32,7 @@ TEMPORARY_SUFFIX = ".partial"
 """Of what is being written, or deleted."""
 REPLACED_SUFFIX = ".replaced"
 """Of a whole folder, for the moment until another one stands in its place."""
-MANIFEST = "manifest.json"
+MANIFEST_FILE = "manifest.json"
 
 
 @contextmanager
@@ -77,7 +77,9 @@ class NewDirectory:
 
 
 @contextmanager
-def new_directory(final: Path, *, manifest: str | None = MANIFEST, replace: bool = False) -> Iterator[NewDirectory]:
+def new_directory(
+    final: Path, *, manifest: str | None = MANIFEST_FILE, replace: bool = False
+) -> Iterator[NewDirectory]:
     """Make the folder `final` so that it appears complete or not at all.
 
     The body adds files; at its end the manifest (unless None) is written last, and the folder is renamed into place.

@@ -20,17 +20,17 @@ import numpy as np
 import torch
 
 from gptcli.bench.limits import matrix_rate, read_bandwidth, seconds_per_call
-from gptcli.bench.subject import Subject
-from gptcli.checkpoints.model_folder import ModelFolder
+from gptcli.bench.target import BenchTarget
+from gptcli.checkpoints.model_folder import LoadedModel
 from gptcli.checkpoints.run_folder import StoredRun
 from gptcli.config import DtypeName, ModelConfig, RunConfig, SamplingConfig
 from gptcli.dataset.folder import Dataset
 from gptcli.generation.load import decoding_threads
-from gptcli.generation.stream import Finished, generate
+from gptcli.generation.stream import Sample, generate
 from gptcli.model.cache import cache_bytes
+from gptcli.model.devices import dtype_name
 from gptcli.model.gpt import GPT, parameter_count
 from gptcli.model.int8 import Int8GPT
-from gptcli.model.precision import dtype_name
 from gptcli.report.machine import device_name
 from gptcli.report.model import flops, matrix_parameters
 from gptcli.training import runtime
@@ -120,7 +120,7 @@ class SpeedReport:
     kind: str = "speed"
 
 
-def measure_speed(subject: Subject, device: torch.device, on_stage: Callable[[str], None]) -> SpeedReport:
+def measure_speed(subject: BenchTarget, device: torch.device, on_stage: Callable[[str], None]) -> SpeedReport:
     """Measure everything; `on_stage` hears what comes next. Takes less than half a minute for a small model."""
     on_stage("the limits of this machine")
     runtime.prepare(device, deterministic=subject.config.train.deterministic)
@@ -202,7 +202,7 @@ def _training(trainer: Trainer, rates: _Rates) -> TrainingSpeed:
     )
 
 
-def _prefill(folder: ModelFolder, subject: Subject, rates: _Rates) -> PrefillSpeed:
+def _prefill(folder: LoadedModel, subject: BenchTarget, rates: _Rates) -> PrefillSpeed:
     tokens = subject.config.model.block_size
     taken = [sample.first_token_seconds for sample in _written(folder, subject, tokens, 1, samples=1)]
     seconds = median(value for value in taken if value is not None)
@@ -218,7 +218,7 @@ def _prefill(folder: ModelFolder, subject: Subject, rates: _Rates) -> PrefillSpe
     )
 
 
-def _decoding(folder: ModelFolder, subject: Subject, bandwidth: float) -> DecodingSpeed:
+def _decoding(folder: LoadedModel, subject: BenchTarget, bandwidth: float) -> DecodingSpeed:
     length, sequences = subject.config.model.block_size, subject.samples
     prompt = max(1, length // 2)
     tokens = min(MAX_DECODED, max(2, length - prompt))
@@ -238,16 +238,16 @@ def _decoding(folder: ModelFolder, subject: Subject, bandwidth: float) -> Decodi
     )
 
 
-def _written(folder: ModelFolder, subject: Subject, prompt: int, tokens: int, *, samples: int) -> list[Finished]:
+def _written(folder: LoadedModel, subject: BenchTarget, prompt: int, tokens: int, *, samples: int) -> list[Sample]:
     """The last sample's summary of each of several `generate` calls; the first call is a warm-up and left out."""
     seed = subject.config.train.seed
     ids = np.random.default_rng(seed).choice(np.flatnonzero(folder.tokenizer.emittable), prompt).tolist()
     config = SamplingConfig(max_new_tokens=tokens, num_samples=samples, seed=seed)
-    texts: list[Finished] = []
+    texts: list[Sample] = []
     begun = time.perf_counter()
     while len(texts) < 1 + MIN_CALLS or time.perf_counter() - begun < MEASURED_SECONDS:
         *_, last = generate(folder.model, folder.tokenizer, ids, config)
-        assert isinstance(last, Finished)
+        assert isinstance(last, Sample)
         texts.append(last)
     return texts[1:]
 

@@ -25,7 +25,7 @@ from gptcli.checkpoints.small_files import read_json
 from gptcli.checkpoints.tensors import read_tensors, tensor_file, verify_tensors
 from gptcli.checkpoints.weights import weights_metadata
 from gptcli.errors import ModelFolderError, StorageError
-from gptcli.storage import MANIFEST, new_directory, remove_directory, to_json
+from gptcli.storage import MANIFEST_FILE, new_directory, remove_directory, to_json
 
 Counter = Annotated[int, Field(ge=0, le=2**62)]
 Loss = Annotated[float, Field(allow_inf_nan=False)]
@@ -104,7 +104,7 @@ def save_checkpoint(run: Path, checkpoint: Checkpoint) -> Path:
 
 def load_checkpoint(folder: Path) -> Checkpoint:
     """Read a checkpoint, verified against its manifest; raises ModelFolderError that names what is wrong."""
-    if problem := damage(folder, read_json(folder / MANIFEST)):
+    if problem := damage(folder, read_json(folder / MANIFEST_FILE)):
         raise ModelFolderError(f"The checkpoint is damaged: {problem}.", "Resume from another one.")
     model, _ = read_tensors(folder / names.MODEL)
     tensors, _ = read_tensors(folder / names.OPTIMIZER)

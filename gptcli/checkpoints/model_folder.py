@@ -17,8 +17,8 @@ from gptcli.config import ModelConfig
 from gptcli.dataset.folder import is_dataset
 from gptcli.errors import ModelFolderError, TokenizerError, UsageError, reason_of
 from gptcli.interop.huggingface import config_from_hf, tensors_from_hf
-from gptcli.model.gpt import GPT, unfilled_gpt
-from gptcli.storage import MANIFEST, FileEntry, mismatch
+from gptcli.model.gpt import GPT, gpt_on_meta
+from gptcli.storage import MANIFEST_FILE, FileEntry, mismatch
 from gptcli.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from gptcli.untrusted import is_plain_name
 
@@ -26,7 +26,7 @@ PICKLED = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
 
 
 @dataclass(frozen=True)
-class ModelFolder:
+class LoadedModel:
     """A trained model, ready to use, and what its folder says about it."""
 
     path: Path
@@ -66,7 +66,7 @@ def _no_model(folder: Path) -> ModelFolderError:
     return ModelFolderError(message, "Give a run folder, or a folder in Hugging Face's format.")
 
 
-def open_model(folder: Path, checkpoint: str = "best") -> ModelFolder:
+def open_model(folder: Path, checkpoint: str = "best") -> LoadedModel:
     """The model in a folder, with `best` weights, those of the `last` checkpoint, or of the checkpoint of a step.
 
     The model is on the CPU in float32, in evaluation mode. Raises ModelFolderError or TokenizerError.
@@ -83,7 +83,7 @@ def open_model(folder: Path, checkpoint: str = "best") -> ModelFolder:
         )
     tensors, metadata, weights = _read_checkpoint(folder, checkpoint, config)
     start, end = (_row(general.get(key), config) for key in ("bos_token_id", "eos_token_id"))
-    return ModelFolder(
+    return LoadedModel(
         path=folder,
         model=build_model(config, tensors, weights),
         tokenizer=tokenizer,
@@ -102,7 +102,7 @@ def _row(value: object, config: ModelConfig) -> int | None:
 
 def build_model(config: ModelConfig, tensors: dict[str, Tensor], where: Path) -> GPT:
     """A model in evaluation mode with the given Hugging Face tensors as its weights, in float32."""
-    model = unfilled_gpt(config)
+    model = gpt_on_meta(config)
     state = tensors_from_hf(tensors, config, f"'{where}'")
     model.load_state_dict({name: tensor.float().contiguous() for name, tensor in state.items()}, assign=True)
     model.fill_positions()
@@ -151,7 +151,7 @@ def verify_run_files(folder: Path) -> None:
 
     The weights verify themselves when they are read.
     """
-    manifest = read_json(folder / MANIFEST, missing_ok=True)
+    manifest = read_json(folder / MANIFEST_FILE, missing_ok=True)
     if "files" in manifest and (problem := damage(folder, manifest, leaving_out=names.MODEL)):
         raise ModelFolderError(f"The run folder is damaged: {problem}.", RESTORE)
 
@@ -164,11 +164,11 @@ def damage(folder: Path, manifest: dict[str, Any], *, leaving_out: str = "") -> 
     try:
         files = _FILES.validate_python(manifest.get("files"))
         if strange := [name for name in files if not is_plain_name(name)]:
-            return f"'{folder / MANIFEST}' names '{strange[0][:100]}', which is no file beside it"
+            return f"'{folder / MANIFEST_FILE}' names '{strange[0][:100]}', which is no file beside it"
         checked = {name: entry for name, entry in files.items() if name != leaving_out}
-        return mismatch(folder, checked) if checked else f"'{folder / MANIFEST}' lists no files"
+        return mismatch(folder, checked) if checked else f"'{folder / MANIFEST_FILE}' lists no files"
     except ValidationError:
-        return f"'{folder / MANIFEST}' has no list of files"
+        return f"'{folder / MANIFEST_FILE}' has no list of files"
     except OSError as error:
         return f"'{error.filename or folder}' cannot be read ({reason_of(error)})"
 

@@ -22,7 +22,7 @@ from gptcli.dataset.folder import Dataset
 from gptcli.errors import ConfigError, ModelFolderError, StorageError
 from gptcli.interop.hub import model_name
 from gptcli.interop.huggingface import config_to_hf, tokenizer_settings
-from gptcli.storage import MANIFEST, disk_errors, fingerprints, new_directory, to_json, write_file
+from gptcli.storage import MANIFEST_FILE, disk_errors, fingerprints, new_directory, to_json, write_file
 from gptcli.tokenizer.document import END_OF_TEXT
 from gptcli.tokenizer.tokenizer import Tokenizer
 
@@ -41,13 +41,13 @@ class StoredRun:
 
 def is_run(path: Path) -> bool:
     """Whether a folder was made by training here."""
-    return (path / names.RUN_CONFIG).is_file() and (path / MANIFEST).is_file()
+    return (path / names.RUN_CONFIG).is_file() and (path / MANIFEST_FILE).is_file()
 
 
 def missing_part(path: Path) -> str:
     """The file without which a folder that looks like a run is none; "" if it does not look like one."""
-    found = {name for name in (names.RUN_CONFIG, MANIFEST) if (path / name).is_file()}
-    return "".join({names.RUN_CONFIG, MANIFEST} - found) if len(found) == 1 else ""
+    found = {name for name in (names.RUN_CONFIG, MANIFEST_FILE) if (path / name).is_file()}
+    return "".join({names.RUN_CONFIG, MANIFEST_FILE} - found) if len(found) == 1 else ""
 
 
 def create_run(
@@ -68,7 +68,7 @@ def create_run(
         new.make_folder(names.CHECKPOINTS)
         if weights is not None:
             new.write(names.MODEL, tensor_file(weights, weights_metadata(0)))
-        new.write(MANIFEST, to_json(_manifest(new.path, dataset.name, dataset.fingerprint)))
+        new.write(MANIFEST_FILE, to_json(_manifest(new.path, dataset.name, dataset.fingerprint)))
     return StoredRun(path, config, dataset.name, dataset.fingerprint)
 
 
@@ -88,7 +88,7 @@ def hugging_face_files(
 
 def read_run(path: Path) -> StoredRun:
     """The config and data of a run folder; raises ModelFolderError."""
-    manifest = read_json(path / MANIFEST)
+    manifest = read_json(path / MANIFEST_FILE)
     if manifest.get("format") != FORMAT:
         found = manifest.get("format")
         raise ModelFolderError(f"'{path}' has format {found}, and this version reads {FORMAT}.", "Use a newer gptcli.")
@@ -99,7 +99,7 @@ def read_run(path: Path) -> StoredRun:
     except ConfigError as error:
         raise ModelFolderError(f"'{path / names.RUN_CONFIG}' is damaged: {error.message}", RESTORE) from None
     except (KeyError, TypeError):
-        raise ModelFolderError(f"'{path / MANIFEST}' does not say what the run was trained on.", RESTORE) from None
+        raise ModelFolderError(f"'{path / MANIFEST_FILE}' does not say what the run was trained on.", RESTORE) from None
 
 
 def update_config(run: StoredRun, config: RunConfig) -> StoredRun:
@@ -171,7 +171,7 @@ def _last_written(run: Path) -> tuple[bool, float]:
 
 def _update_manifest(run: StoredRun, leaving_out: str = "") -> None:
     manifest = _manifest(run.path, run.data_name, run.data_fingerprint, leaving_out)
-    write_file(run.path / MANIFEST, to_json(manifest))
+    write_file(run.path / MANIFEST_FILE, to_json(manifest))
 
 
 def _manifest(folder: Path, data_name: str, data_fingerprint: str, leaving_out: str = "") -> dict[str, object]:

@@ -12,7 +12,7 @@ from gptcli.cli.model import model_path
 from gptcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from gptcli.bench.subject import Subject, Wish
+    from gptcli.bench.target import BenchOptions, BenchTarget
     from gptcli.ui.console import Output
 
 BENCH_EXAMPLES = "gptcli bench   ·   gptcli bench --preset gpt2 --batch-size 4 --length 256 --markdown"
@@ -50,8 +50,8 @@ def bench(
 
     spin_where_idle()  # before torch is imported, as in `sample`, whose speed it changes more than that of updates
     from gptcli.bench.speed import measure_speed
-    from gptcli.bench.subject import Wish
-    from gptcli.model.precision import choose_device
+    from gptcli.bench.target import BenchOptions
+    from gptcli.model.devices import choose_device
     from gptcli.ui.console import Output
     from gptcli.ui.speed import show_speed
 
@@ -61,16 +61,16 @@ def bench(
         raise UsageError("--json and --markdown cannot be used together.", "Ask for one at a time.")
     output = Output(quiet, verbose, json, no_color)
     int8 = quantize is options.Quantization.int8
-    wish = Wish(choose_device(device), options.number_format(dtype), batch_size, length, int8=int8)
+    wish = BenchOptions(choose_device(device), options.number_format(dtype), batch_size, length, int8=int8)
     wish = wish if seed is None else replace(wish, seed=seed)
     subject = _subject(run, preset, wish, output)
     report = measure_speed(subject, wish.device, lambda stage: output.note(f"Measuring {stage} …"))
     show_speed(report, output, markdown=markdown)
 
 
-def _subject(run: str | None, preset: str | None, wish: Wish, output: Output) -> Subject:
+def _subject(run: str | None, preset: str | None, wish: BenchOptions, output: Output) -> BenchTarget:
     """The preset or the model folder that was named, or else the newest run."""
-    from gptcli.bench.subject import folder_subject, preset_subject
+    from gptcli.bench.target import folder_subject, preset_subject
 
     if preset is not None:
         return preset_subject(preset, wish)

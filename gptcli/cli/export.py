@@ -13,7 +13,7 @@ from gptcli.cli import options
 from gptcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from gptcli.export.exported import Exported
+    from gptcli.exports.exported import Exported
     from gptcli.ui.console import Output
 
 EXPORT_EXAMPLES = "gptcli export runs/book --to gguf --type q8_0   ·   gptcli export runs/book --to hf --push me/book"
@@ -64,8 +64,8 @@ def export(
     no_color: options.NoColor = False,
 ) -> None:
     """Write a model in the format of another tool."""
-    from gptcli.export.formats import export_model
-    from gptcli.export.hub import push_folder, require_repository_name
+    from gptcli.exports.formats import export_model
+    from gptcli.exports.upload import push_folder, require_repository_name
     from gptcli.interop.hub import local_model
     from gptcli.ui.console import Output
 

@@ -15,7 +15,7 @@ from gptcli.errors import TokenizerError, UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gptcli.checkpoints.model_folder import ModelFolder
+    from gptcli.checkpoints.model_folder import LoadedModel
     from gptcli.config import SamplingConfig
     from gptcli.ui.console import Output
 
@@ -121,7 +121,7 @@ def sample(
 
 
 def _converse(
-    folder: ModelFolder,
+    folder: LoadedModel,
     lines: Iterable[str],
     config: SamplingConfig,
     unknown: options.UnknownCharacters,
@@ -170,12 +170,12 @@ def _load(
     context: int | None,
     num_samples: int,
     output: Output,
-) -> ModelFolder:
+) -> LoadedModel:
     """The model, where and how it runs, with memory for so many samples."""
     import torch
 
+    from gptcli.generation.context_window import require_memory
     from gptcli.generation.load import decoding_threads, load_for_sampling
-    from gptcli.generation.window import require_memory
     from gptcli.machine import free_memory
 
     int8 = quantize is options.Quantization.int8
@@ -191,7 +191,7 @@ def _load(
 
 
 def _continue(
-    folder: ModelFolder,
+    folder: LoadedModel,
     text: str,
     config: SamplingConfig,
     unknown: options.UnknownCharacters,
@@ -201,9 +201,9 @@ def _continue(
     raw: bool,
 ) -> None:
     """Continue one prompt and show the result."""
+    from gptcli.generation.context_window import window_start
     from gptcli.generation.prompt import prompt_ids
     from gptcli.generation.stream import generate
-    from gptcli.generation.window import window_start
     from gptcli.ui.generated import closing_line, show_json, show_text
 
     ids = prompt_ids(folder, text, unknown.value)

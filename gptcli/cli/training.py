@@ -20,7 +20,7 @@ from gptcli.dataset.preparing import Prepared, find_or_prepare, name_of, put_bac
 from gptcli.errors import Interrupted, UsageError
 from gptcli.interop.hub import is_address
 from gptcli.runs.completion import check_request
-from gptcli.runs.events import Finished
+from gptcli.runs.events import RunFinished
 from gptcli.runs.interrupt import graceful_stop
 from gptcli.runs.place import run_device, run_folder
 from gptcli.runs.plan import make_plan
@@ -88,7 +88,7 @@ def run_training(options: TrainOptions, output: Output, command: str) -> None:
     with graceful_stop(on_signal) as stop_signal, TrainingDisplay(output, plan.config, begin) as display:
         for event in train(plan, prepared.dataset, device, stop_signal):
             display.show(event)
-    assert isinstance(event, Finished)
+    assert isinstance(event, RunFinished)
     if options.resume == "never":  # the same again would start yet another
         command += f" --out {shlex.quote(str(plan.path))} --resume must"
     _conclude(event, plan.path, output, command)
@@ -145,7 +145,7 @@ def _prepare(
         return find_or_prepare(options.data, DATA_ROOT, settings, data, scratch=scratch, on_progress=display.update)
 
 
-def _conclude(end: Finished, run: Path, output: Output, command: str) -> None:
+def _conclude(end: RunFinished, run: Path, output: Output, command: str) -> None:
     """Print the result; raises Interrupted, with the command that goes on, if a signal ended the session."""
     if output.as_json:
         told = ("tokens", "best_val_loss", "best_step", "val_loss", "seconds", "stopped")

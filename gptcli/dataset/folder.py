@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gptcli.dataset.manifest import MANIFEST_FILE, SourceEntry, SplitEntry, read_manifest
+from gptcli.dataset.manifest import DATASET_FILE, SourceEntry, SplitEntry, read_manifest
 from gptcli.dataset.shards import TokenStream, open_shard
 from gptcli.errors import DatasetError, TokenizerError, clause, reason_of
 from gptcli.storage import FileEntry, mismatch
@@ -58,7 +58,7 @@ class Dataset:
 def is_dataset(path: str | Path) -> bool:
     """Whether `path` is a dataset folder, as far as its manifest's presence tells; see `preparing.put_back`."""
     try:
-        return (Path(path) / MANIFEST_FILE).is_file()
+        return (Path(path) / DATASET_FILE).is_file()
     except (OSError, ValueError):
         return False
 

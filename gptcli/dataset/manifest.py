@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from gptcli.errors import DatasetError, reason_of
 from gptcli.untrusted import read_bounded, strict_json
 
-MANIFEST_FILE = "dataset.json"
+DATASET_FILE = "dataset.json"
 FORMAT: Final = 1
 _MAX_BYTES = 1 << 26
 _MAX_COUNT = 1 << 53
@@ -67,7 +67,7 @@ class TokenizerEntry(_Entry):
     fingerprint: Sha256
 
 
-class Manifest(_Entry):
+class DatasetManifest(_Entry):
     """The content of `dataset.json`."""
 
     format: Literal[1]
@@ -86,7 +86,7 @@ class Manifest(_Entry):
     sources: Annotated[tuple[SourceEntry, ...], Field(min_length=1, strict=False)]
 
     @model_validator(mode="after")
-    def _start_is_an_id(self) -> Manifest:
+    def _start_is_an_id(self) -> DatasetManifest:
         if self.start_id >= self.tokenizer.vocab_size:
             raise ValueError("start_id is not an id of the tokenizer")
         return self
@@ -110,14 +110,14 @@ def is_dataset_name(text: str) -> bool:
     return True
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> DatasetManifest:
     """The manifest of a dataset folder; raises DatasetError if it is missing, cut off, altered or of another format."""
-    path = folder / MANIFEST_FILE
+    path = folder / DATASET_FILE
     damaged = "Prepare the dataset again with --force, or delete the folder."
     try:
         values = strict_json(read_bounded(path, _MAX_BYTES))
     except FileNotFoundError:
-        raise DatasetError(f"'{folder}' is not a dataset folder: it has no {MANIFEST_FILE}.") from None
+        raise DatasetError(f"'{folder}' is not a dataset folder: it has no {DATASET_FILE}.") from None
     except OSError as error:
         raise DatasetError(f"'{path}' cannot be read: {reason_of(error)}.") from None
     except ValueError as error:
@@ -126,7 +126,7 @@ def read_manifest(folder: Path) -> Manifest:
     if type(other) is int and other != FORMAT:
         raise DatasetError(f"'{path}' has format {other}, and this version reads {FORMAT}.", "Use a newer gptcli.")
     try:
-        return Manifest.model_validate(values)
+        return DatasetManifest.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))

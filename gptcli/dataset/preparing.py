@@ -11,7 +11,7 @@ from pathlib import Path
 from gptcli import storage
 from gptcli.config import DataConfig, TokenizerConfig
 from gptcli.dataset.folder import Dataset, is_dataset, open_dataset
-from gptcli.dataset.manifest import FORMAT, MANIFEST_FILE, SourceEntry, digest, is_dataset_name, read_manifest
+from gptcli.dataset.manifest import DATASET_FILE, FORMAT, SourceEntry, digest, is_dataset_name, read_manifest
 from gptcli.dataset.sources import STANDARD_INPUT, OnBytes, TextFile, find_texts, hash_text, printable, size_of
 from gptcli.dataset.survey import survey
 from gptcli.dataset.writing import Report, make_tokenizer, require_known, split_parts, write_dataset
@@ -23,7 +23,7 @@ OnProgress = Callable[[str, int, int], None]
 """Called with the stage ("hashing", "reading", "training tokenizer", "encoding"), bytes done, and bytes in all."""
 
 _MAX_NAME_CHARACTERS = 60
-_OUR_FILES = re.compile(rf"{re.escape(MANIFEST_FILE)}|{re.escape(TOKENIZER_FILE)}|(train|val)-[0-9]+\.npy")
+_OUR_FILES = re.compile(rf"{re.escape(DATASET_FILE)}|{re.escape(TOKENIZER_FILE)}|(train|val)-[0-9]+\.npy")
 
 
 @dataclass(frozen=True)

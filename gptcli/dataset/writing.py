@@ -12,7 +12,15 @@ import numpy as np
 from gptcli import storage
 from gptcli.config import TokenizerConfig
 from gptcli.dataset.choice import choose_kind
-from gptcli.dataset.manifest import FORMAT, MANIFEST_FILE, Manifest, ShardEntry, SourceEntry, SplitEntry, TokenizerEntry
+from gptcli.dataset.manifest import (
+    DATASET_FILE,
+    FORMAT,
+    DatasetManifest,
+    ShardEntry,
+    SourceEntry,
+    SplitEntry,
+    TokenizerEntry,
+)
 from gptcli.dataset.shards import ShardWriter, dtype_for
 from gptcli.dataset.sources import OnBytes, naming, read_text
 from gptcli.dataset.survey import Survey, Text
@@ -98,7 +106,7 @@ def write_dataset(
         writing = _Writing(new, tokenizer, encode, separator, report("encoding"))
         train, val = (writing.split(split, parts) for split, parts in zip(("train", "val"), splits, strict=True))
     new.write(TOKENIZER_FILE, tokenizer.to_json().encode())
-    manifest = Manifest(
+    manifest = DatasetManifest(
         format=FORMAT,
         name=name,
         key=key,
@@ -112,7 +120,7 @@ def write_dataset(
         val=val,
         sources=sources,
     )
-    new.write(MANIFEST_FILE, storage.to_json(manifest.model_dump(mode="json")))
+    new.write(DATASET_FILE, storage.to_json(manifest.model_dump(mode="json")))
 
 
 class PartReader:

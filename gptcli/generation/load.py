@@ -8,13 +8,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from gptcli.checkpoints.model_folder import ModelFolder, open_model, read_model_config
+from gptcli.checkpoints.model_folder import LoadedModel, open_model, read_model_config
 from gptcli.checkpoints.run_folder import newest_run
 from gptcli.config import DtypeName
 from gptcli.errors import ModelFolderError, UsageError
+from gptcli.model.devices import choose_device, choose_dtype
 from gptcli.model.gpt import GPT
 from gptcli.model.int8 import Int8GPT
-from gptcli.model.precision import choose_device, choose_dtype
 from gptcli.model.resize import has_context, with_context
 
 ONE_THREAD_BELOW = 3_000_000
@@ -40,7 +40,7 @@ def load_for_sampling(
     *,
     context: int | None = None,
     int8: bool = False,
-) -> ModelFolder:
+) -> LoadedModel:
     """Open a model, in its own context or another one, and put it where and how it is to write, as `place` says.
 
     Raises ModelFolderError, TokenizerError, DeviceError, or UsageError for a context that the model cannot have.
@@ -71,10 +71,10 @@ def place(model: GPT, device: torch.device, dtype_name: DtypeName | None, *, int
     wanted: DtypeName | None = dtype_name or (None if device.type == "cuda" else "float32")
     dtype = choose_dtype(wanted, device, model.config.n_embd).dtype
     placed = model.to(device=device, dtype=dtype)
-    return quicken(Int8GPT(placed) if int8 else placed)
+    return bind_submodules(Int8GPT(placed) if int8 else placed)
 
 
-def quicken(model: GPT) -> GPT:
+def bind_submodules(model: GPT) -> GPT:
     """Put the parts of every block where Python finds them at once, for a model that only writes; returns it.
 
     torch keeps parts in dictionaries of its own, which are looked into when nothing else has the name, and looks for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gptcli.checkpoints.model_folder import ModelFolder
+from gptcli.checkpoints.model_folder import LoadedModel
 from gptcli.dataset.sources import find_texts, read_text
 from gptcli.errors import CorpusError, UsageError
 from gptcli.tokenizer.bytelevel import Unknown
@@ -30,7 +30,7 @@ def require_unicode(text: str, flag: str) -> str:
     return text
 
 
-def prompt_ids(folder: ModelFolder, text: str, unknown: Unknown) -> list[int]:
+def prompt_ids(folder: LoadedModel, text: str, unknown: Unknown) -> list[int]:
     """The ids that a text starts from; for a text without any, the model's start token.
 
     Raises TokenizerError, which names them, for characters that the tokenizer does not know, unless `unknown` is skip.

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from gptcli.config import SamplingConfig
-from gptcli.generation.recorded import Reader
+from gptcli.generation.context_window import ContextWindow
+from gptcli.generation.cuda_graphs import Reader
 from gptcli.generation.sampler import Sampler
 from gptcli.generation.stops import StopMatcher
-from gptcli.generation.window import Window
 from gptcli.model.gpt import GPT
 from gptcli.tokenizer.tokenizer import StreamDecoder, Tokenizer
 
@@ -34,7 +34,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Finished:
+class Sample:
     """A sample is complete."""
 
     sample: int
@@ -67,7 +67,7 @@ def generate(
     *,
     end_id: int | None = None,
     clock: Clock = time.perf_counter,
-) -> Iterator[Piece | Finished]:
+) -> Iterator[Piece | Sample]:
     """Continue `prompt`, at least one id, `config.num_samples` times as one batch.
 
     The model must be in evaluation mode. A sample ends at a stop string, at `end_id` or at its length; when all have
@@ -77,7 +77,7 @@ def generate(
     device = model.wte.weight.device
     prompt_ids = torch.tensor([prompt], dtype=torch.long, device=device)  # (1, P)
     rows = [_Row(sample, tokenizer, config, end_id) for sample in range(config.num_samples)]
-    window = Window(model, config.num_samples)
+    window = ContextWindow(model, config.num_samples)
     sampler = Sampler(config, allowed_ids(tokenizer, model.config.vocab_size, end_id), prompt_ids, device)
     first_token: float | None = None
     slides = 0
@@ -98,7 +98,7 @@ def generate(
 
 
 def _steps(
-    window: Window, sampler: Sampler, prompt: Tensor, steps: int, reader: Reader | None
+    window: ContextWindow, sampler: Sampler, prompt: Tensor, steps: int, reader: Reader | None
 ) -> Iterator[tuple[list[int], int]]:
     """The ids of each step, one for every sample, and how often the window had slid when they were chosen.
 
@@ -158,9 +158,9 @@ class _Row:
     def end_of_length(self) -> Iterator[Piece]:
         yield from self._close("length")
 
-    def finished(self, first_token: float | None, seconds: float, slides: int) -> Finished:
+    def finished(self, first_token: float | None, seconds: float, slides: int) -> Sample:
         assert self.reason is not None
-        return Finished(
+        return Sample(
             sample=self._sample,
             text="".join(self._pieces),
             tokens=self._tokens,

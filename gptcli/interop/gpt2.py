@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gptcli.config import ModelConfig
-from gptcli.interop.layout import HEAD, Architecture, Part
+from gptcli.interop.architecture import HEAD, Architecture, Part
 
 PREFIX = "transformer."
 _TRANSPOSED = re.compile(r"(c_attn|c_proj|c_fc)\.weight$")

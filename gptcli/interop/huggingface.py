@@ -15,8 +15,8 @@ from torch import Tensor
 
 from gptcli.config import ModelConfig, config_error
 from gptcli.errors import ModelFolderError
+from gptcli.interop.architecture import HEAD, Architecture, Part
 from gptcli.interop.gpt2 import GPT2
-from gptcli.interop.layout import HEAD, Architecture, Part
 from gptcli.interop.llama import LLAMA, MISTRAL, MIXTRAL, QWEN3, QWEN3_MOE
 from gptcli.model.gpt import INITIAL_DEVIATION, parameter_shapes
 

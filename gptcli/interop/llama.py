@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from gptcli.config import ModelConfig
-from gptcli.interop.layout import Architecture, Part
+from gptcli.interop.architecture import Architecture, Part
 
 _OUTSIDE = {"wte.weight": "model.embed_tokens.weight", "ln_f.weight": "model.norm.weight"}
 _IN_BLOCK = {

@@ -72,7 +72,7 @@ class KVCache:
         self.length = 0
 
 
-class CacheStep(KVCache):
+class StaticCacheView(KVCache):
     """One more token in a cache, in the same operations on the same memory wherever that token stands.
 
     So they can be recorded and repeated. The place is a number on the device, `position` () of int64; attention gets

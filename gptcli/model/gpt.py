@@ -258,7 +258,7 @@ class _NoInitialisation(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def unfilled_gpt(config: ModelConfig) -> GPT:
+def gpt_on_meta(config: ModelConfig) -> GPT:
     """A model with names and shapes but no values and no memory: its parameters are on the meta device.
 
     Nothing is drawn: on that device torch draws through its compiler, whose import takes two seconds and 80 MB. Once
@@ -271,7 +271,7 @@ def unfilled_gpt(config: ModelConfig) -> GPT:
 @lru_cache(maxsize=64)
 def parameter_shapes(config: ModelConfig) -> Mapping[str, torch.Size]:
     """The shape of each parameter of a model by its name, a shared embedding once; nothing is allocated."""
-    return {name: parameter.shape for name, parameter in unfilled_gpt(config).named_parameters()}
+    return {name: parameter.shape for name, parameter in gpt_on_meta(config).named_parameters()}
 
 
 def parameter_count(config: ModelConfig) -> int:

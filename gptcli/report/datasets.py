@@ -7,7 +7,7 @@ from datetime import date
 from pathlib import Path
 
 from gptcli.dataset.folder import is_dataset
-from gptcli.dataset.manifest import MANIFEST_FILE, read_manifest
+from gptcli.dataset.manifest import DATASET_FILE, read_manifest
 from gptcli.errors import GptcliError
 
 
@@ -51,7 +51,7 @@ def list_datasets(root: Path) -> DatasetList:
 
 def _summary(path: Path) -> DatasetSummary:
     size = sum(file.stat().st_size for file in path.iterdir() if file.is_file() and not file.is_symlink())
-    made = date.fromtimestamp((path / MANIFEST_FILE).stat().st_mtime).isoformat()
+    made = date.fromtimestamp((path / DATASET_FILE).stat().st_mtime).isoformat()
     try:
         manifest = read_manifest(path)
     except GptcliError as error:

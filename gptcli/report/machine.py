@@ -12,7 +12,7 @@ import torch
 from gptcli.config import DtypeName
 from gptcli.errors import DeviceError
 from gptcli.machine import compiler, cores, free_memory, total_memory
-from gptcli.model.precision import AMX_PAYS_FROM_WIDTH, choose_device, choose_dtype
+from gptcli.model.devices import AMX_PAYS_FROM_WIDTH, choose_device, choose_dtype
 
 
 @dataclass(frozen=True)

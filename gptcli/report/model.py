@@ -14,8 +14,8 @@ import torch
 from gptcli.config import DtypeName, ModelConfig
 from gptcli.memory import SamplingMemory, TrainingMemory, sampling_memory, training_memory
 from gptcli.model.cache import cache_bytes, cached_tokens
+from gptcli.model.devices import choose_device, choose_dtype
 from gptcli.model.gpt import parameter_shapes
-from gptcli.model.precision import choose_device, choose_dtype
 
 FLOPS_FORMULA = "6 N + 12 L C T"
 """Of a token in training, as PaLM (Chowdhery et al. 2022, appendix B) and nanoGPT count it: N parameters without

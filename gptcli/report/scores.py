@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gptcli.checkpoints.model_folder import ModelFolder
+from gptcli.checkpoints.model_folder import LoadedModel
 from gptcli.dataset.preparing import OnProgress
 from gptcli.dataset.sources import TextFile, find_texts, naming, read_text
 from gptcli.dataset.survey import survey
@@ -33,7 +33,7 @@ BATCH_TOKENS = 4096
 
 
 @dataclass(frozen=True)
-class Window:
+class ScoredWindow:
     """Tokens `begin` … `end` - 1 go through the model; those from `first_scored` on are scored."""
 
     begin: int
@@ -75,7 +75,7 @@ class Score:
         return bits_per_unit(self.loss, self.tokens, self.characters)
 
 
-def strided_windows(tokens: int, context: int, stride: int) -> Iterator[Window]:
+def strided_windows(tokens: int, context: int, stride: int) -> Iterator[ScoredWindow]:
     """The windows over a text.
 
     >>> [(w.begin, w.end, w.first_scored) for w in strided_windows(7, 4, 2)]
@@ -84,7 +84,7 @@ def strided_windows(tokens: int, context: int, stride: int) -> Iterator[Window]:
     scored_to = 0
     for begin in range(0, tokens, stride):
         end = min(begin + context, tokens)
-        yield Window(begin, end, max(begin + 1, scored_to))
+        yield ScoredWindow(begin, end, max(begin + 1, scored_to))
         scored_to = end
         if end == tokens:
             return
@@ -116,7 +116,7 @@ class Scores:
 
 
 def score_texts(
-    folder: ModelFolder,
+    folder: LoadedModel,
     texts: Sequence[str],
     include: Sequence[str],
     stride: int | None,
@@ -155,7 +155,7 @@ def score_texts(
 
 
 def score_text(
-    folder: ModelFolder, file: TextFile, stride: int, *, skip_unknown: bool, on_share: Callable[[float], None]
+    folder: LoadedModel, file: TextFile, stride: int, *, skip_unknown: bool, on_share: Callable[[float], None]
 ) -> Score:
     """Score one text by itself, and tell `on_share` how much of it is done; raises as `score_texts` does."""
     pieces = list(read_text(file, lambda _count: None))
@@ -201,7 +201,7 @@ def _encode(tokenizer: Tokenizer, pieces: list[str]) -> np.ndarray:
     )
 
 
-def _batches(windows: list[Window]) -> Iterator[list[Window]]:
+def _batches(windows: list[ScoredWindow]) -> Iterator[list[ScoredWindow]]:
     """Windows of equal shape together, at most `BATCH_TOKENS` tokens in each batch."""
     for (length, _), alike in groupby(windows, lambda w: (w.end - w.begin, w.first_scored - w.begin)):
         group = list(alike)
@@ -210,7 +210,7 @@ def _batches(windows: list[Window]) -> Iterator[list[Window]]:
 
 
 @torch.inference_mode()
-def _nats(model: GPT, ids: np.ndarray, windows: list[Window]) -> float:
+def _nats(model: GPT, ids: np.ndarray, windows: list[ScoredWindow]) -> float:
     """Summed cross-entropy of windows of equal shape."""
     device = model.wte.weight.device
     batch = torch.from_numpy(np.stack([ids[w.begin : w.end] for w in windows])).to(device)  # (B, T)

@@ -22,8 +22,8 @@ from gptcli.errors import CorpusError, OutOfMemoryError, UsageError
 from gptcli.interop.huggingface import no_counterpart
 from gptcli.machine import free_memory
 from gptcli.memory import largest_micro_batch, training_memory
+from gptcli.model.devices import choose_dtype
 from gptcli.model.gpt import parameter_count
-from gptcli.model.precision import choose_dtype
 from gptcli.runs.pace import steps_within
 from gptcli.runs.request import Request
 from gptcli.runs.start import Start, checked_sha256, remembered_name, short_rhythm, starting_notes

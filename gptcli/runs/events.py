@@ -84,7 +84,7 @@ class Note:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finished:
+class RunFinished:
     """The end: the last event."""
 
     step: int
@@ -99,7 +99,7 @@ class Finished:
     best_step: int | None
 
     @classmethod
-    def after(cls, progress: Progress, stopped: StopReason, *, seconds: float, signum: int = 0) -> Finished:
+    def after(cls, progress: Progress, stopped: StopReason, *, seconds: float, signum: int = 0) -> RunFinished:
         """The end of a session that came so far."""
         return cls(
             step=progress.step,
@@ -113,4 +113,4 @@ class Finished:
         )
 
 
-Event = StepMetrics | Heartbeat | EvalMetrics | CheckpointSaved | SaveFailed | SampleDrawn | Note | Finished
+Event = StepMetrics | Heartbeat | EvalMetrics | CheckpointSaved | SaveFailed | SampleDrawn | Note | RunFinished

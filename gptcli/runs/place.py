@@ -8,7 +8,7 @@ import torch
 
 from gptcli.checkpoints.run_folder import is_run, missing_part, next_free, read_run
 from gptcli.errors import DeviceError, ModelFolderError, StorageError, UsageError
-from gptcli.model.precision import choose_device
+from gptcli.model.devices import choose_device
 from gptcli.runs.request import Request
 from gptcli.storage import is_occupied, refuse_working_folder
 

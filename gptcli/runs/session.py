@@ -16,7 +16,7 @@ from gptcli.checkpoints.run_folder import StoredRun, create_run, is_run, read_ru
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import StorageError
 from gptcli.runs.budget import budget_end
-from gptcli.runs.events import Event, Finished
+from gptcli.runs.events import Event, RunFinished
 from gptcli.runs.metrics import MetricsLog
 from gptcli.runs.plan import Plan
 from gptcli.runs.saving import attempt
@@ -37,7 +37,7 @@ def train(plan: Plan, dataset: Dataset, device: torch.device, stop_signal: Calla
             _remove_leftovers(plan.path)
             prune_checkpoints(plan.path, plan.config.train.keep_checkpoints)
             write_card(read_run(plan.path), dataset, progress)
-        yield Finished.after(progress, end, seconds=progress.seconds)
+        yield RunFinished.after(progress, end, seconds=progress.seconds)
         return
     weights = starting_weights(plan.start, plan.config) if plan.is_new and plan.start else None
     run = _new_run(plan, dataset, weights) if plan.is_new else read_run(plan.path)
@@ -57,7 +57,7 @@ def train(plan: Plan, dataset: Dataset, device: torch.device, stop_signal: Calla
             trainer = Trainer(run, dataset, device, plan.checkpoint, stop_signal=stop_signal, log_bytes=metrics.sync)
             for event in trainer.fit():
                 writes = [partial(metrics.write, event), partial(board.write, event)]
-                if isinstance(event, Finished):
+                if isinstance(event, RunFinished):
                     writes.append(partial(write_card, run, dataset, trainer.progress))
                 for write in writes:
                     yield from attempt(trainer.progress.step, write)

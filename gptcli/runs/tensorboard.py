@@ -12,7 +12,7 @@ from torch.utils.tensorboard.summary import hparams
 from gptcli.config import RunConfig, to_toml
 from gptcli.config.values import flatten
 from gptcli.errors import StorageError
-from gptcli.runs.events import CheckpointSaved, Event, Finished, SampleDrawn
+from gptcli.runs.events import CheckpointSaved, Event, RunFinished, SampleDrawn
 from gptcli.runs.metrics import scalars
 from gptcli.storage import disk_errors
 
@@ -47,7 +47,7 @@ class TensorBoardLog:
         with disk_errors(self._run):
             if isinstance(event, SampleDrawn):
                 self._writer.add_text("sample", f"```text\n{event.text}\n```", event.step)
-            elif isinstance(event, Finished):
+            elif isinstance(event, RunFinished):
                 if event.best_val_loss is not None and event.step > self._start:
                     self._write_hparams(event.best_val_loss, event.step)
                 self._writer.flush()  # an error is to be told while somebody listens

@@ -23,7 +23,7 @@ from gptcli.tokenizer.document import (
     fingerprint,
     library_errors,
 )
-from gptcli.tokenizer.listening import listening
+from gptcli.tokenizer.interruptible import run_interruptible
 from gptcli.tokenizer.words import WordEncoder
 
 Unknown = Literal["error", "skip"]
@@ -175,7 +175,7 @@ def _is_unicode(text: str) -> bool:
 
 def _encode_batch(library: tokenizers.Tokenizer, name: str, texts: list[str], *, foreign: bool) -> list[list[int]]:
     with library_errors(name, foreign=foreign):
-        encodings = listening(lambda: library.encode_batch_fast(texts, add_special_tokens=False))
+        encodings = run_interruptible(lambda: library.encode_batch_fast(texts, add_special_tokens=False))
         return [encoding.ids for encoding in encodings]
 
 

@@ -11,7 +11,7 @@ from itertools import chain, islice
 
 import numpy as np
 
-from gptcli.tokenizer.listening import begin
+from gptcli.tokenizer.interruptible import begin
 from gptcli.tokenizer.splitting import Splitter
 from gptcli.tokenizer.word_table import WordTable
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from gptcli.dataset.folder import Split
+from gptcli.model.devices import autocast
 from gptcli.model.gpt import GPT
-from gptcli.model.precision import autocast
 from gptcli.training.gradients import Hidden
 
 

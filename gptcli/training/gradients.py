@@ -10,9 +10,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from gptcli.model.devices import autocast
 from gptcli.model.experts import Routing, Spread
 from gptcli.model.gpt import GPT
-from gptcli.model.precision import autocast
 
 Hidden = Callable[..., Tensor]
 """`GPT.hidden`, or the same compiled: ids (B, T) → states (B, T, C)."""

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from gptcli.config import OptimConfig
+from gptcli.model.devices import has_amx
 from gptcli.model.gpt import GPT
-from gptcli.model.precision import has_amx
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the quintic polynomial a s + b s³ + c s⁵ that is applied to each singular value: Jordan's, chosen for a steep

@@ -17,18 +17,18 @@ from gptcli.config.presets import preset
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import ModelFolderError, NonFiniteError
 from gptcli.interop.huggingface import tensors_from_hf, tensors_to_hf
+from gptcli.model.devices import torch_dtype
 from gptcli.model.experts import Spread
 from gptcli.model.gpt import GPT
 from gptcli.model.loss import bits_per_unit
-from gptcli.model.precision import torch_dtype
 from gptcli.runs.budget import budget_end
 from gptcli.runs.events import (
     CheckpointSaved,
     EvalMetrics,
     Event,
-    Finished,
     Heartbeat,
     Note,
+    RunFinished,
     SampleDrawn,
     SaveFailed,
     StepMetrics,
@@ -109,7 +109,7 @@ class Trainer:
         self._mark()
 
     def fit(self) -> Iterator[Event]:
-        """Train until the budget ends, yielding what happens; the last event is `Finished`.
+        """Train until the budget ends, yielding what happens; the last event is `RunFinished`.
 
         Raises NonFiniteError, at the next logged step, when the loss or a gradient became NaN or infinite, and
         OutOfMemoryError with the micro-batch size that fits.
@@ -138,7 +138,7 @@ class Trainer:
         if self.saving.lost_best:
             raise self.saving.lost_best
         signum = self.stop_signal() if reason == "interrupted" else 0
-        yield Finished.after(self.progress, reason, seconds=self.seconds, signum=signum)
+        yield RunFinished.after(self.progress, reason, seconds=self.seconds, signum=signum)
 
     def due(self, every: int) -> bool:
         """Whether something with this rhythm (0: never) happens now; at the last step everything else does."""

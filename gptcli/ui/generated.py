@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gptcli.generation.stream import Finished, FinishReason, Piece
+from gptcli.generation.stream import FinishReason, Piece, Sample
 from gptcli.ui.console import Output, printable
 
 SEPARATOR = "---------------"
@@ -18,18 +18,18 @@ _REASONS: dict[FinishReason, str] = {
 }
 
 
-def show_text(events: Iterable[Piece | Finished], count: int, *, before: str, raw: bool = False) -> list[Finished]:
+def show_text(events: Iterable[Piece | Sample], count: int, *, before: str, raw: bool = False) -> list[Sample]:
     """Print `count` samples in their order, each whole, after the text `before` (the prompt, or ""); their summaries.
 
     The sample whose turn it is streams; those that run beside it wait until it is complete. With `raw` control
     characters reach a terminal too.
     """
     waiting: dict[int, str] = defaultdict(str)
-    finished: dict[int, Finished] = {}
+    finished: dict[int, Sample] = {}
     writer, turn = _Writer(raw=raw), 0
     writer.write(before)
     for event in events:
-        if isinstance(event, Finished):
+        if isinstance(event, Sample):
             finished[event.sample] = event
         elif event.sample == turn:
             writer.write(event.text)
@@ -43,15 +43,15 @@ def show_text(events: Iterable[Piece | Finished], count: int, *, before: str, ra
     return [finished[sample] for sample in sorted(finished)]
 
 
-def show_json(events: Iterable[Piece | Finished], output: Output, *, prompt: str) -> list[Finished]:
+def show_json(events: Iterable[Piece | Sample], output: Output, *, prompt: str) -> list[Sample]:
     """Print one JSON object a line for each sample, in their order; their summaries."""
-    finished = sorted((event for event in events if isinstance(event, Finished)), key=lambda event: event.sample)
+    finished = sorted((event for event in events if isinstance(event, Sample)), key=lambda event: event.sample)
     for sample in finished:
         output.json(as_json(sample, prompt))
     return finished
 
 
-def as_json(sample: Finished, prompt: str) -> dict[str, Any]:
+def as_json(sample: Sample, prompt: str) -> dict[str, Any]:
     """One sample for programs; the names are a promise."""
     return {
         "prompt": prompt,
@@ -64,7 +64,7 @@ def as_json(sample: Finished, prompt: str) -> dict[str, Any]:
     }
 
 
-def closing_line(samples: Sequence[Finished]) -> str:
+def closing_line(samples: Sequence[Sample]) -> str:
     """`200 tokens · first after 12 ms · 1,234 tokens/s · reached --max-new-tokens · seed 42 · window slid 2 times`."""
     tokens, first, last = sum(sample.tokens for sample in samples), samples[0], samples[-1]
     parts = [f"{tokens:,} token" + "s" * (tokens != 1)]

@@ -14,7 +14,7 @@ from rich.text import Text
 from gptcli.config import RunConfig, to_toml
 from gptcli.dataset.folder import Dataset
 from gptcli.model.loss import loss_in_words
-from gptcli.runs.events import EvalMetrics, Event, Finished, Heartbeat, Note, SampleDrawn, SaveFailed, StepMetrics
+from gptcli.runs.events import EvalMetrics, Event, Heartbeat, Note, RunFinished, SampleDrawn, SaveFailed, StepMetrics
 from gptcli.runs.plan import Plan
 from gptcli.ui.chart import Point, axis, curve
 from gptcli.ui.console import Output, printable
@@ -145,7 +145,7 @@ class TrainingDisplay:
         return Group(head, figures, Text("\n".join(lines), "cyan", no_wrap=True))
 
 
-def summary(end: Finished) -> str:
+def summary(end: RunFinished) -> str:
     """The last line of a training."""
     why = {"max_steps": "", "max_time": " (the time is up)", "patience": " (no better loss for a while)"}
     text = f"Done: {end.step:,} step{'s' * (end.step != 1)} in {clock_time(end.seconds)}{why.get(end.stopped, '')}."

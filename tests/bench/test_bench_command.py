@@ -17,9 +17,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner
 
 from gptcli import memory
-from gptcli.bench import limits, speed, subject
+from gptcli.bench import limits, speed, target
 from gptcli.bench.speed import bytes_per_step, prefill_flops
-from gptcli.bench.subject import stand_in_tokenizer
+from gptcli.bench.target import stand_in_tokenizer
 from gptcli.cli.app import app
 from gptcli.config import ModelConfig, build_config
 from gptcli.model.gpt import GPT
@@ -49,7 +49,7 @@ def _soon_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(limits.READ_BYTES, "cpu", 1 << 16)
     monkeypatch.setattr(limits, "LIMIT_SECONDS", 0.0)
     monkeypatch.setattr(speed, "MEASURED_SECONDS", 0.0)
-    monkeypatch.setattr(subject, "TEXT_TOKENS", 4096)
+    monkeypatch.setattr(target, "TEXT_TOKENS", 4096)
 
 
 def bench(folder: Path, *arguments: str) -> Result:

@@ -27,9 +27,9 @@ from gptcli.checkpoints.tensors import tensor_file
 from gptcli.config import ModelConfig, SamplingConfig, build_config, load_config_file, parse_flags, to_toml
 from gptcli.config.values import parse_setting
 from gptcli.dataset.folder import open_dataset
+from gptcli.generation.context_window import require_memory
 from gptcli.generation.prompt import prompt_ids, read_prompt, require_unicode
 from gptcli.generation.stream import generate
-from gptcli.generation.window import require_memory
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
 from gptcli.report.inspection import inspect_path
 from gptcli.report.run import evaluations, list_runs
@@ -351,11 +351,11 @@ def change_in(folder: Path, valid: dict[str, bytes], random: Random) -> None:
         (folder / name).write_bytes(content)
     name = random.choice(sorted(valid))
     (folder / name).write_bytes(changed_file(name, valid[name], random))
-    if storage.MANIFEST in valid and name != storage.MANIFEST and random.random() < 0.8:
-        manifest = json.loads(valid[storage.MANIFEST])
+    if storage.MANIFEST_FILE in valid and name != storage.MANIFEST_FILE and random.random() < 0.8:
+        manifest = json.loads(valid[storage.MANIFEST_FILE])
         listed = [file for file in manifest["files"] if (folder / file).is_file()]
         manifest["files"] = storage.fingerprints(folder, listed)
-        (folder / storage.MANIFEST).write_bytes(to_json(manifest))
+        (folder / storage.MANIFEST_FILE).write_bytes(to_json(manifest))
 
 
 def changed_file(name: str, content: bytes, random: Random) -> bytes:

@@ -33,5 +33,5 @@ def script(monkeypatch: pytest.MonkeyPatch, rows: Sequence[Sequence[int]], vocab
                 logits[row, ids[min(self.step, len(ids) - 1)]] = 0
             return logits
 
-    monkeypatch.setattr(stream, "Window", ScriptedWindow)
+    monkeypatch.setattr(stream, "ContextWindow", ScriptedWindow)
     return GPT(ModelConfig(vocab_size=vocab_size, n_layer=1, n_head=1, n_embd=1, block_size=1))

@@ -7,10 +7,10 @@ from types import ModuleType
 
 import pytest
 
-from gptcli.generation import filters, stops, window
+from gptcli.generation import context_window, filters, stops
 
 
-@pytest.mark.parametrize("module", [filters, stops, window])
+@pytest.mark.parametrize("module", [context_window, filters, stops])
 def test_examples(module: ModuleType) -> None:
     result = doctest.testmod(module)
     assert result.attempted > 0

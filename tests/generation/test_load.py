@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gptcli.cli import threads
-from gptcli.generation.load import MANY_TEXTS, ONE_THREAD_BELOW, decoding_threads, place, quicken
+from gptcli.generation.load import MANY_TEXTS, ONE_THREAD_BELOW, bind_submodules, decoding_threads, place
 from gptcli.model.gpt import MLP
 from gptcli.model.int8 import Int8GPT
 from tests.model.reference import random_model
@@ -21,18 +21,18 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_quickened_model_computes_the_same(name: str) -> None:
     ids = torch.randint(0, 23, (2, 12), generator=torch.Generator().manual_seed(0))
-    assert quicken(random_model(variant(name)))(ids).equal(random_model(variant(name))(ids))
+    assert bind_submodules(random_model(variant(name)))(ids).equal(random_model(variant(name))(ids))
 
 
 def test_parts_are_found_without_a_detour() -> None:
-    block = quicken(random_model(variant("gpt2"))).h[0]
+    block = bind_submodules(random_model(variant("gpt2"))).h[0]
     assert {"ln_1", "attn", "mlp"} <= vars(block).keys()
     assert vars(block)["attn"] == block._modules["attn"].forward
     assert vars(block._modules["attn"])["c_attn"] == block._modules["attn"]._modules["c_attn"].forward
 
 
 def test_a_part_that_is_replaced_later_is_seen() -> None:
-    model = quicken(random_model(variant("gpt2")))
+    model = bind_submodules(random_model(variant("gpt2")))
     model.h[0].mlp = MLP(model.config).double()
     ids = torch.zeros(1, 3, dtype=torch.long)
     assert not model(ids).equal(random_model(variant("gpt2"))(ids))

@@ -9,7 +9,7 @@ import torch
 
 from gptcli.config import ModelConfig, SamplingConfig
 from gptcli.generation.sampler import Sampler
-from gptcli.generation.stream import Finished, Piece, generate
+from gptcli.generation.stream import Piece, Sample, generate
 from gptcli.model.gpt import GPT
 from gptcli.tokenizer.bpe import train_bpe
 from gptcli.tokenizer.char import char_tokenizer
@@ -22,13 +22,13 @@ LETTERS = char_tokenizer(ALPHABET)
 CONFIG = ModelConfig(vocab_size=LETTERS.vocab_size, n_layer=2, n_head=2, n_embd=16, block_size=16)
 
 
-def finished(events: Iterable[Piece | Finished]) -> list[Finished]:
+def finished(events: Iterable[Piece | Sample]) -> list[Sample]:
     """The summaries by sample number; checks on the way that the pieces of each join to its text."""
     pieces: dict[int, str] = {}
-    done: dict[int, Finished] = {}
+    done: dict[int, Sample] = {}
     for event in events:
         assert event.sample not in done, "nothing comes after the end"
-        if isinstance(event, Finished):
+        if isinstance(event, Sample):
             done[event.sample] = event
             assert pieces.get(event.sample, "") == event.text
         else:
@@ -98,7 +98,7 @@ def test_ids_that_are_no_text_are_never_sampled() -> None:
     assert set(text) == set(ALPHABET)
 
 
-def written(monkeypatch: pytest.MonkeyPatch, *rows: str, end: Iterable[int] = (), **settings: object) -> list[Finished]:
+def written(monkeypatch: pytest.MonkeyPatch, *rows: str, end: Iterable[int] = (), **settings: object) -> list[Sample]:
     """What comes of rows of letters; `|` stands for the end-of-text id."""
     assert LETTERS.end_of_text is not None
     ids = [[LETTERS.end_of_text if char == "|" else LETTERS.encode(char)[0] for char in row] for row in rows]
@@ -152,7 +152,7 @@ def byte_ids(tokenizer: Tokenizer, data: bytes) -> list[int]:
     return [by_byte[bytes([value])] for value in data]
 
 
-def byte_pieces(monkeypatch: pytest.MonkeyPatch, data: bytes, **settings: object) -> Iterator[Piece | Finished]:
+def byte_pieces(monkeypatch: pytest.MonkeyPatch, data: bytes, **settings: object) -> Iterator[Piece | Sample]:
     tokenizer = byte_tokenizer()
     model = script(monkeypatch, [byte_ids(tokenizer, data)], tokenizer.vocab_size)
     config = SamplingConfig.model_validate({"temperature": 0, "max_new_tokens": len(data), **settings})

@@ -11,10 +11,10 @@ import torch
 import transformers
 from torch import Tensor
 
-from gptcli.checkpoints.model_folder import ModelFolder, open_model
+from gptcli.checkpoints.model_folder import LoadedModel, open_model
 from gptcli.config import ModelConfig
-from gptcli.export.gguf_file import export_gguf
-from gptcli.export.hf_folder import export_hf
+from gptcli.exports.gguf_file import export_gguf
+from gptcli.exports.hf_folder import export_hf
 from gptcli.interop.gguf import GgufType
 from gptcli.tokenizer.bpe import train_bpe
 from gptcli.tokenizer.char import char_tokenizer
@@ -37,7 +37,7 @@ TOKENIZERS = ("ascii", "unicode", "bpe", "published bpe")
 class Case:
     """A model in a folder, and the texts to try it on."""
 
-    folder: ModelFolder
+    folder: LoadedModel
     texts: list[str]
 
 
@@ -63,7 +63,7 @@ def build_case(kind: str, corpus: str, path: Path, config: ModelConfig) -> Case:
     rows = tokenizer.vocab_size + (7 if kind == "published bpe" else 0)  # as padding to a round number leaves
     model = random_model(config.model_copy(update={"vocab_size": rows})).float()
     start = tokenizer.encode("\n")[0]
-    made = ModelFolder(path, model, tokenizer, start_id=start)
+    made = LoadedModel(path, model, tokenizer, start_id=start)
     export_hf(made, path / "hf", "f32", force=False)
     return Case(open_model(path / "hf"), ASCII_TEXTS if kind == "ascii" else UNICODE_TEXTS)
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from gptcli.checkpoints.model_folder import ModelFolder
+from gptcli.checkpoints.model_folder import LoadedModel
 from gptcli.config import ModelConfig
-from gptcli.export.gguf_file import export_gguf
+from gptcli.exports.gguf_file import export_gguf
 from gptcli.interop import gguf, gguf_tensors, gguf_vocabulary
 from gptcli.interop.gguf import GgufType
 from gptcli.tokenizer.char import char_tokenizer
@@ -123,7 +123,7 @@ def test_rows_that_stay_f16(tmp_path: Path) -> None:
     tokenizer = char_tokenizer(string.printable)
     config = ModelConfig(vocab_size=tokenizer.vocab_size, n_layer=2, n_head=3, n_embd=48, block_size=96)
     model = random_model(config).float()
-    folder = ModelFolder(tmp_path, model, tokenizer, start_id=0)
+    folder = LoadedModel(tmp_path, model, tokenizer, start_id=0)
     exported = export_gguf(folder, tmp_path / "model.gguf", "q8_0")
     assert {name.removeprefix("blk.0.") for name in exported.kept_f16 if "blk.1." not in name} == {
         *("token_embd.weight", "attn_qkv.weight", "attn_output.weight", "ffn_up.weight")

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from gguf import GGUFWriter
 
-from gptcli.checkpoints.model_folder import ModelFolder
+from gptcli.checkpoints.model_folder import LoadedModel
 from gptcli.errors import ExportError
-from gptcli.export.gguf_file import export_gguf
+from gptcli.exports.gguf_file import export_gguf
 from gptcli.interop import gguf_tensors
 from gptcli.interop.gguf import GgufType
 from gptcli.tokenizer.char import char_tokenizer
@@ -34,14 +34,14 @@ TOLERANCE: dict[GgufType, float] = {"f32": 5e-5, "f16": 3e-2, "q8_0": 6e-1}
 OPEN = [name for name in FAMILIES if "window" not in name and name != "mistral"]
 
 
-def folder(name: str, path: Path, **changes: Any) -> ModelFolder:
+def folder(name: str, path: Path, **changes: Any) -> LoadedModel:
     tokenizer = char_tokenizer(string.printable)
     shape = {"vocab_size": tokenizer.vocab_size, "n_embd": 64, "block_size": 96, "n_layer": 2, "mlp_width": 96}
     model = random_model(variant(name, **shape | changes)).float()
-    return ModelFolder(path, model, tokenizer, start_id=0)
+    return LoadedModel(path, model, tokenizer, start_id=0)
 
 
-def difference(made: ModelFolder, path: Path, type: GgufType) -> float:
+def difference(made: LoadedModel, path: Path, type: GgufType) -> float:
     """The largest difference of a log-probability, of models with experts at the best nine positions of ten."""
     case, config = contract.Case(made, [TEXT]), made.model.config
     llama = contract.export(case, path, type)

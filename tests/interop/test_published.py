@@ -11,11 +11,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from gptcli.checkpoints.model_folder import ModelFolder, open_model
+from gptcli.checkpoints.model_folder import LoadedModel, open_model
 from gptcli.config import ModelConfig
 from gptcli.errors import ModelFolderError
+from gptcli.generation.context_window import ContextWindow
 from gptcli.generation.stream import allowed_ids
-from gptcli.generation.window import Window
 from gptcli.interop import huggingface
 from gptcli.model import gpt
 from gptcli.tokenizer.tokenizer import load_tokenizer
@@ -55,8 +55,8 @@ def some_ids(batch: int, length: int) -> Tensor:
     return torch.randint(len(ALPHABET), (batch, length), generator=torch.Generator().manual_seed(4))
 
 
-def greedy_here(opened: ModelFolder, prompt: Tensor, tokens: int) -> list[int]:
-    window, found = Window(opened.model, 1), []
+def greedy_here(opened: LoadedModel, prompt: Tensor, tokens: int) -> list[int]:
+    window, found = ContextWindow(opened.model, 1), []
     logits = window.prefill(prompt)
     for _ in range(tokens):
         found.append(int(logits.argmax()))

@@ -14,7 +14,7 @@ from torch import Tensor
 from gptcli.checkpoints.tensors import tensor_file
 from gptcli.config import ModelConfig
 from gptcli.errors import ModelFolderError
-from gptcli.generation.window import Window
+from gptcli.generation.context_window import ContextWindow
 from gptcli.interop import huggingface
 from gptcli.interop.huggingface import config_from_hf, config_to_hf, tensors_from_hf, tensors_to_hf
 from gptcli.model.cache import KVCache
@@ -100,7 +100,7 @@ def check_greedy() -> None:
     model = random_model(CONFIG)
     model.wpe.weight.mul_(5)  # a text that varies
     prompt = ids()[:1, :7]
-    window = Window(model, 1)
+    window = ContextWindow(model, 1)
     logits, ours = window.prefill(prompt), []
     for _ in range(40):
         token = logits.argmax(-1, keepdim=True)

@@ -125,9 +125,9 @@ def test_more_tokens_than_the_context_are_a_mistake_of_the_caller() -> None:
 def test_unfilled_model_draws_nothing_and_loads_no_compiler() -> None:
     """It has the names and shapes of the real one; two seconds of imports are saved wherever a model is opened."""
     code = (
-        "import sys, torch; from gptcli.config import build_config; from gptcli.model.gpt import GPT, unfilled_gpt\n"
+        "import sys, torch; from gptcli.config import build_config; from gptcli.model.gpt import GPT, gpt_on_meta\n"
         "config = build_config('nano', vocab_size=65).model; state = torch.get_rng_state()\n"
-        "empty = unfilled_gpt(config)\n"
+        "empty = gpt_on_meta(config)\n"
         "assert torch.equal(torch.get_rng_state(), state) and 'torch._dynamo' not in sys.modules\n"
         "real = GPT(config)\n"
         "assert all(p.is_meta for p in empty.parameters())\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gptcli.checkpoints.model_folder import ModelFolder
+from gptcli.checkpoints.model_folder import LoadedModel
 from gptcli.config import ModelConfig
 from gptcli.errors import CorpusError, TokenizerError, UsageError
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
@@ -25,17 +25,17 @@ FLOAT32 = 1e-6
 
 
 @pytest.fixture
-def folder() -> ModelFolder:
+def folder() -> LoadedModel:
     tokenizer = char_tokenizer(TEXT)
     torch.manual_seed(5)
     config = ModelConfig(vocab_size=tokenizer.vocab_size, n_layer=2, n_head=2, n_embd=16, block_size=CONTEXT)
     model = GPT(config).double().requires_grad_(False).eval()
     for parameter in model.parameters():
         parameter.mul_(5)  # far from uniform, so that each window's context matters
-    return ModelFolder(Path("x"), model, tokenizer, start_id=0)
+    return LoadedModel(Path("x"), model, tokenizer, start_id=0)
 
 
-def transformers_loss(folder: ModelFolder, ids: list[int], stride: int) -> float:
+def transformers_loss(folder: LoadedModel, ids: list[int], stride: int) -> float:
     """The loop of transformers' page "Perplexity of fixed-length models", with its model."""
     transformers = pytest.importorskip("transformers")
     settings = config_to_hf(folder.model.config, bos_token_id=0, eos_token_id=None)
@@ -60,26 +60,26 @@ def transformers_loss(folder: ModelFolder, ids: list[int], stride: int) -> float
     return nats / counted
 
 
-def score(folder: ModelFolder, path: Path, stride: int) -> float:
+def score(folder: LoadedModel, path: Path, stride: int) -> float:
     path.write_text(TEXT, encoding="utf-8")
     return score_texts(folder, [str(path)], (), stride, skip_unknown=False).total.loss
 
 
 @pytest.mark.parametrize("stride", [1, 5, 8, CONTEXT - 1, CONTEXT])
-def test_the_figure_is_that_of_transformers(folder: ModelFolder, tmp_path: Path, stride: int) -> None:
+def test_the_figure_is_that_of_transformers(folder: LoadedModel, tmp_path: Path, stride: int) -> None:
     expected = transformers_loss(folder, folder.tokenizer.encode(TEXT), stride)
     assert score(folder, tmp_path / "a.txt", stride) == pytest.approx(expected, rel=FLOAT32)
 
 
 def test_control_scoring_from_another_token_on_changes_the_figure(
-    folder: ModelFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = transformers_loss(folder, folder.tokenizer.encode(TEXT), 8)
     true_windows = strided_windows
 
-    def shifted(*sizes: int) -> list[scores.Window]:
+    def shifted(*sizes: int) -> list[scores.ScoredWindow]:
         windows = true_windows(*sizes)
-        return [scores.Window(w.begin, w.end, min(w.end, w.first_scored + 1)) for w in windows]
+        return [scores.ScoredWindow(w.begin, w.end, min(w.end, w.first_scored + 1)) for w in windows]
 
     monkeypatch.setattr(scores, "strided_windows", shifted)
     assert score(folder, tmp_path / "a.txt", 8) != pytest.approx(expected, rel=FLOAT32)
@@ -91,7 +91,7 @@ def test_with_overlap_every_token_but_the_first_is_scored_once(tokens: int, stri
     assert scored == [place for place in range(1, tokens) if stride < 16 or place % 16]
 
 
-def test_bits_and_totals(folder: ModelFolder, tmp_path: Path) -> None:
+def test_bits_and_totals(folder: LoadedModel, tmp_path: Path) -> None:
     for name, text in (("a.txt", TEXT), ("b.txt", "the dog é")):
         (tmp_path / name).write_text(text, encoding="utf-8")
     result = score_texts(folder, [str(tmp_path)], ("*.txt",), None, skip_unknown=False)
@@ -104,7 +104,7 @@ def test_bits_and_totals(folder: ModelFolder, tmp_path: Path) -> None:
     assert one.perplexity == pytest.approx(math.exp(one.loss))
 
 
-def test_progress_goes_from_text_to_text(folder: ModelFolder, tmp_path: Path) -> None:
+def test_progress_goes_from_text_to_text(folder: LoadedModel, tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text(TEXT, encoding="utf-8")
     told: list[tuple[str, int, int]] = []
@@ -119,7 +119,7 @@ def test_progress_goes_from_text_to_text(folder: ModelFolder, tmp_path: Path) ->
     assert done[-1] == 2 * size
 
 
-def test_what_cannot_be_scored(folder: ModelFolder, tmp_path: Path) -> None:
+def test_what_cannot_be_scored(folder: LoadedModel, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("dog!", encoding="utf-8")
     with pytest.raises(TokenizerError, match=r"a\.txt' cannot be encoded: the tokenizer does not know .*!"):

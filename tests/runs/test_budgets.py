@@ -14,7 +14,7 @@ from gptcli.checkpoints.model_folder import checkpoint_steps, open_model
 from gptcli.dataset.folder import Dataset
 from gptcli.runs import pace, saving
 from gptcli.runs.completion import epoch_steps
-from gptcli.runs.events import CheckpointSaved, EvalMetrics, Event, Finished, Heartbeat, SampleDrawn, StepMetrics
+from gptcli.runs.events import CheckpointSaved, EvalMetrics, Event, Heartbeat, RunFinished, SampleDrawn, StepMetrics
 from gptcli.training import trainer
 from tests.runs.small_runs import CPU, plan, run, series
 
@@ -47,9 +47,9 @@ def validation(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     return losses  # type: ignore[return-value]
 
 
-def end(events: list[Event]) -> Finished:
+def end(events: list[Event]) -> RunFinished:
     finished = events[-1]
-    assert isinstance(finished, Finished)
+    assert isinstance(finished, RunFinished)
     return finished
 
 
@@ -164,7 +164,7 @@ def test_patience(dataset: Dataset, tmp_path: Path, validation: list[float]) -> 
     flags = {"train.eval_every": 2, "train.patience": 3, "train.save_every": 4}
     events = run(dataset, path, flags)
     reached = Progress(step=10, tokens=640, val_loss=2.7, best_val_loss=2.5, best_step=4)
-    assert end(events) == Finished.after(reached, "patience", seconds=end(events).seconds)
+    assert end(events) == RunFinished.after(reached, "patience", seconds=end(events).seconds)
     assert steps_of(events, CheckpointSaved) == [4, 8, 10]
     best = open_model(path)
     assert (best.step, best.val_loss) == (4, 2.5)

@@ -9,7 +9,7 @@ import pytest
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import StorageError
 from gptcli.runs import saving, session
-from gptcli.runs.events import Finished, SaveFailed
+from gptcli.runs.events import RunFinished, SaveFailed
 from tests.runs.small_runs import run
 
 REFUSED = "Writing failed: no space left on device."
@@ -22,7 +22,7 @@ def refuse(*arguments: object, **options: object) -> None:
 def told(dataset: Dataset, path: Path) -> list[tuple[int, str]]:
     """Step and words of every failed save of a run that ends well, with checkpoints at its steps 10 and 20."""
     events = run(dataset, path)
-    assert isinstance(events[-1], Finished)
+    assert isinstance(events[-1], RunFinished)
     return [(event.step, event.message) for event in events if isinstance(event, SaveFailed)]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from gptcli.checkpoints.checkpoint import read_progress
 from gptcli.dataset.folder import open_dataset
-from gptcli.runs.events import Finished
+from gptcli.runs.events import RunFinished
 from gptcli.runs.interrupt import graceful_stop
 from tests.conftest import ROOT, CommandLine
 from tests.runs.small_runs import FLAGS, assert_same_end, lines, run, small_dataset, without_times
@@ -75,7 +75,7 @@ def test_stopped_between_micro_batches(tmp_path: Path, corpus: str, asked: int) 
     dataset = small_dataset(tmp_path, corpus[:3000])
     flags = {"train.micro_batch_size": 1, "train.max_steps": 6, "train.save_every": 3, "train.eval_every": 3}
     events = run(dataset, tmp_path / "run", flags, stop_after=asked)
-    assert isinstance(events[-1], Finished)
+    assert isinstance(events[-1], RunFinished)
     assert (events[-1].stopped, events[-1].step) == ("interrupted", 1)
     for path in (tmp_path / "run", tmp_path / "whole"):
         run(dataset, path, flags)

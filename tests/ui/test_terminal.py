@@ -16,7 +16,7 @@ import pytest
 from gptcli.checkpoints import names
 from gptcli.checkpoints.tensors import tensor_file
 from gptcli.config import ModelConfig
-from gptcli.generation.stream import Finished, Piece
+from gptcli.generation.stream import Piece, Sample
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
 from gptcli.storage import to_json
 from gptcli.tokenizer.char import char_tokenizer
@@ -144,7 +144,7 @@ def test_a_split_stream_smuggles_nothing(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     text = f"a\x1b]0;title\x07{DANGEROUS}\x1b\x1b[2Jb"
     pieces = [Piece(0, text[place : place + size]) for place in range(0, len(text), size)]
-    show_text([*pieces, Finished(0, text, 1, "length", 0, None, 1.0, 0)], 1, before="")
+    show_text([*pieces, Sample(0, text, 1, "length", 0, None, 1.0, 0)], 1, before="")
     assert capsys.readouterr().out == printable(text) + "\n"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from gptcli.checkpoints.checkpoint import Progress
 from gptcli.config import RunConfig, build_config
-from gptcli.runs.events import EvalMetrics, Finished, Note, SampleDrawn, SaveFailed, StepMetrics
+from gptcli.runs.events import EvalMetrics, Note, RunFinished, SampleDrawn, SaveFailed, StepMetrics
 from gptcli.ui import training
 from gptcli.ui.console import Output
 from gptcli.ui.training import TrainingDisplay, clock_time, summary
@@ -152,11 +152,11 @@ def test_on_a_terminal(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_summary() -> None:
     reached = Progress(step=2500, tokens=1, val_loss=1.9, best_val_loss=1.75, best_step=2000)
-    assert summary(Finished.after(reached, "patience", seconds=165.0)) == (
+    assert summary(RunFinished.after(reached, "patience", seconds=165.0)) == (
         "Done: 2,500 steps in 2:45 (no better loss for a while). "
         "Best validation loss 1.7500 nats per token (perplexity 5.75) at step 2,000."
     )
-    assert summary(Finished.after(Progress(step=3), "max_steps", seconds=0.2)) == "Done: 3 steps in 0:00."
+    assert summary(RunFinished.after(Progress(step=3), "max_steps", seconds=0.2)) == "Done: 3 steps in 0:00."
 
 
 @pytest.mark.parametrize(

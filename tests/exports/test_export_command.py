@@ -25,7 +25,7 @@ from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
 from gptcli.storage import to_json
 from gptcli.tokenizer.char import char_tokenizer
 from tests.conftest import CommandLine
-from tests.export.hub_server import Hub, hub_server
+from tests.exports.hub_server import Hub, hub_server
 from tests.model.reference import assert_close, random_model
 
 HF_FILES = {

@@ -14,7 +14,7 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 
-def listening(work: Callable[[], Result]) -> Result:
+def run_interruptible(work: Callable[[], Result]) -> Result:
     """What `work()` returns or raises. Where a signal's handler raises, that comes through at once."""
     if threading.current_thread() is not threading.main_thread():
         return work()  # no signals here

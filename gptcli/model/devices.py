@@ -19,7 +19,7 @@ _DTYPES: dict[DtypeName, torch.dtype] = {
 
 
 @dataclass(frozen=True)
-class NumberFormat:
+class DtypeChoice:
     """The format of the matrix products, and why it was chosen, in words: "because …"."""
 
     dtype: torch.dtype
@@ -55,7 +55,7 @@ def choose_device(requested: str) -> torch.device:
     return device
 
 
-def choose_dtype(requested: DtypeName | None, device: torch.device, n_embd: int) -> NumberFormat:
+def choose_dtype(requested: DtypeName | None, device: torch.device, n_embd: int) -> DtypeChoice:
     """The format asked for, or the fastest that trains well for a model of width `n_embd`.
 
     Raises DeviceError for a format that the device cannot train in.
@@ -64,18 +64,18 @@ def choose_dtype(requested: DtypeName | None, device: torch.device, n_embd: int)
         if requested == "bfloat16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(False):
             raise DeviceError("This GPU has no bfloat16 units.", "Use --dtype float16.")
         in_tf32 = device.type == "cuda" and requested == "float32"
-        return NumberFormat(torch_dtype(requested), "as asked" + (", with products in TF32" if in_tf32 else ""))
+        return DtypeChoice(torch_dtype(requested), "as asked" + (", with products in TF32" if in_tf32 else ""))
     if device.type == "cuda":
         if torch.cuda.is_bf16_supported(False):
-            return NumberFormat(torch.bfloat16, "because this GPU has bfloat16 units")
-        return NumberFormat(torch.float16, "because this GPU has no bfloat16 units")
+            return DtypeChoice(torch.bfloat16, "because this GPU has bfloat16 units")
+        return DtypeChoice(torch.float16, "because this GPU has no bfloat16 units")
     if device.type == "mps":
-        return NumberFormat(torch.float32, "because mixed precision is untested on Apple GPUs")
+        return DtypeChoice(torch.float32, "because mixed precision is untested on Apple GPUs")
     if not has_amx():
-        return NumberFormat(torch.float32, "because this CPU has no matrix units for bfloat16")
+        return DtypeChoice(torch.float32, "because this CPU has no matrix units for bfloat16")
     if n_embd < AMX_PAYS_FROM_WIDTH:
-        return NumberFormat(torch.float32, "because the model is too narrow for this CPU's bfloat16 units to pay")
-    return NumberFormat(torch.bfloat16, "because this CPU has bfloat16 matrix units (AMX)")
+        return DtypeChoice(torch.float32, "because the model is too narrow for this CPU's bfloat16 units to pay")
+    return DtypeChoice(torch.bfloat16, "because this CPU has bfloat16 matrix units (AMX)")
 
 
 def has_amx() -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gptcli.checkpoints.model_folder import ModelFolder, read_model_config
+from gptcli.checkpoints.model_folder import LoadedModel, read_model_config
 from gptcli.checkpoints.run_folder import is_run, read_run
 from gptcli.config import DEFAULT_SEED, DtypeName, RunConfig, build_config, nearest_preset
 from gptcli.config.values import Values, nest
@@ -34,7 +34,7 @@ TEXT_TOKENS = 2**20
 
 
 @dataclass(frozen=True)
-class Wish:
+class BenchOptions:
     """What the user states; None leaves it to the recipe and the machine."""
 
     device: torch.device
@@ -49,7 +49,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Subject:
+class BenchTarget:
     """A model as it would be trained and sampled on a device."""
 
     name: str
@@ -57,22 +57,24 @@ class Subject:
     """Complete; its batch is what goes through the model at once, unless the user states one."""
     dataset: Dataset
     """Random tokens."""
-    writer: Callable[[], ModelFolder]
+    writer: Callable[[], LoadedModel]
     """Gives the model that writes, in the place and number format in which `sample` uses it."""
     samples: int
     """Texts that it writes at once."""
 
 
-def preset_subject(name: str, wish: Wish) -> Subject:
+def preset_subject(name: str, options: BenchOptions) -> BenchTarget:
     """A preset, with the vocabulary that `inspect` shows it with.
 
     Raises ConfigError, UsageError or OutOfMemoryError.
     """
-    config, dataset = _training(name, {}, preset_vocabulary(name), wish)
-    return Subject(config.preset, config, dataset, partial(_random_model, config, dataset, wish), wish.batch_size or 1)
+    config, dataset = _training(name, {}, preset_vocabulary(name), options)
+    return BenchTarget(
+        config.preset, config, dataset, partial(_random_model, config, dataset, options), options.batch_size or 1
+    )
 
 
-def folder_subject(path: Path, wish: Wish) -> Subject:
+def folder_subject(path: Path, options: BenchOptions) -> BenchTarget:
     """A run, by its recipe, or another model folder, by that of the nearest preset.
 
     Raises what opening it raises, UsageError or OutOfMemoryError.
@@ -84,9 +86,9 @@ def folder_subject(path: Path, wish: Wish) -> Subject:
         preset_name = stored.preset
         recipe = {"optim": stored.optim.model_dump(), "train": {"batch_size": stored.train.batch_size}}
     recipe["model"] = model.model_dump()
-    config, dataset = _training(preset_name, recipe, model.vocab_size, wish)
-    writer = partial(load_for_sampling, path, "best", str(wish.device), wish.dtype, int8=wish.int8)
-    return Subject(model_name(path), config, dataset, writer, wish.batch_size or 1)
+    config, dataset = _training(preset_name, recipe, model.vocab_size, options)
+    writer = partial(load_for_sampling, path, "best", str(options.device), options.dtype, int8=options.int8)
+    return BenchTarget(model_name(path), config, dataset, writer, options.batch_size or 1)
 
 
 def stand_in_tokenizer(vocab_size: int) -> ByteLevelTokenizer:
@@ -115,20 +117,20 @@ def random_dataset(vocab_size: int, block_size: int, seed: int) -> Dataset:
     )
 
 
-def _training(preset_name: str, recipe: Values, vocab_size: int, wish: Wish) -> tuple[RunConfig, Dataset]:
+def _training(preset_name: str, recipe: Values, vocab_size: int, options: BenchOptions) -> tuple[RunConfig, Dataset]:
     """The complete config of a training by `recipe` over the preset, and what it trains on."""
     context = build_config(preset_name, recipe, vocab_size=vocab_size).model.block_size
-    length = within_context(wish.length, context)
-    dataset = random_dataset(vocab_size, length, wish.seed)
-    stated = {"train.batch_size": wish.batch_size, "train.dtype": wish.dtype, "train.seed": wish.seed}
+    length = within_context(options.length, context)
+    dataset = random_dataset(vocab_size, length, options.seed)
+    stated = {"train.batch_size": options.batch_size, "train.dtype": options.dtype, "train.seed": options.seed}
     request = Request(preset_name, recipe, nest({"model.block_size": length, **stated}))
-    config = complete_config(request, dataset, wish.device, None).config
-    at_once = config.train.model_copy(update={"batch_size": wish.batch_size or config.train.micro_batch_size})
+    config = complete_config(request, dataset, options.device, None).config
+    at_once = config.train.model_copy(update={"batch_size": options.batch_size or config.train.micro_batch_size})
     return config.model_copy(update={"train": at_once}), dataset
 
 
-def _random_model(config: RunConfig, dataset: Dataset, wish: Wish) -> ModelFolder:
+def _random_model(config: RunConfig, dataset: Dataset, options: BenchOptions) -> LoadedModel:
     """A model without training, placed as `sample` places one."""
-    torch.manual_seed(wish.seed)
-    model = place(GPT(config.model).requires_grad_(False).eval(), wish.device, wish.dtype, int8=wish.int8)
-    return ModelFolder(Path(config.preset), model, dataset.tokenizer, start_id=0)
+    torch.manual_seed(options.seed)
+    model = place(GPT(config.model).requires_grad_(False).eval(), options.device, options.dtype, int8=options.int8)
+    return LoadedModel(Path(config.preset), model, dataset.tokenizer, start_id=0)

@@ -10,11 +10,11 @@ from gptcli.checkpoints.model_card import (
     markdown_rows,
     title,
 )
-from gptcli.checkpoints.model_folder import ModelFolder
+from gptcli.checkpoints.model_folder import LoadedModel
 from gptcli.model.loss import loss_in_words
 
 
-def export_card(name: str, folder: ModelFolder) -> str:
+def export_card(name: str, folder: LoadedModel) -> str:
     """Markdown with the front matter that Hugging Face reads."""
     config, tokenizer = folder.model.config, folder.tokenizer
     rows = {

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from gptcli.model.cache import CacheStep, KVCache
+from gptcli.model.cache import KVCache, StaticCacheView
 from gptcli.model.gpt import GPT
 
 Step = Callable[[], Tensor]
@@ -24,11 +24,11 @@ A recording does not keep the memory alive that it reads: whoever has one keeps 
 
 FIRST_VISIBLE = 64
 """Cached tokens that the first recording attends to; each one after it attends to twice as many."""
-TOKENS_BEFORE = 8
+EAGER_STEPS = 8
 """A text that is shorter does without, since recording takes longer than a step."""
 
 
-class RecordedSteps:
+class CudaGraphDecoder:
     """One token more for every sequence of a cache, by recordings for different numbers of cached tokens."""
 
     def __init__(self, model: GPT, cache: KVCache, batch_size: int, record: Callable[[Step], Step]) -> None:
@@ -36,7 +36,7 @@ class RecordedSteps:
         self._model, self._cache, self._record = model, cache, record
         self._ids = torch.zeros(batch_size, 1, dtype=torch.long, device=device)
         self._position = torch.zeros((), dtype=torch.long, device=device)
-        self._steps: dict[int, tuple[Step, CacheStep]] = {}  # by visible tokens; a recording reads its step's memory
+        self._steps: dict[int, tuple[Step, StaticCacheView]] = {}  # by visible tokens
         for part in cache.keys + cache.values:
             part[:, :, cache.length :] = 0
 
@@ -49,7 +49,7 @@ class RecordedSteps:
             visible *= 2
         visible = min(visible, self._cache.block_size)
         if visible not in self._steps:
-            step = CacheStep(self._cache, self._position, visible)
+            step = StaticCacheView(self._cache, self._position, visible)
             self._steps[visible] = self._record(lambda: self._model(self._ids, step)[:, -1]), step
         replay, _ = self._steps[visible]
         logits = replay()
@@ -57,7 +57,7 @@ class RecordedSteps:
         return logits
 
 
-def can_record(model: GPT) -> bool:
+def supports_cuda_graphs(model: GPT) -> bool:
     """Whether a step is the same operations every time, of a model that only writes.
 
     Not with experts, who get other numbers of tokens; nor in training, which a recording that fails could disturb.
@@ -66,7 +66,7 @@ def can_record(model: GPT) -> bool:
     return weight.device.type == "cuda" and model.config.n_expert == 0 and not weight.requires_grad
 
 
-def graph_recorder(device: torch.device) -> Callable[[Step], Step]:
+def cuda_graph_capture(device: torch.device) -> Callable[[Step], Step]:
     """Makes CUDA graphs of steps on `device`, which raises RuntimeError for what cannot be recorded."""
     side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from gptcli.config import ModelConfig
 from gptcli.errors import ModelFolderError, OutOfMemoryError
-from gptcli.generation import window
-from gptcli.generation.window import Window, new_cache, window_start
+from gptcli.generation import context_window
+from gptcli.generation.context_window import ContextWindow, new_cache, window_start
 from gptcli.model import cache
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPT
@@ -107,7 +107,7 @@ def uncached_logits(model: GPT, ids: Tensor, prefilled: int) -> Tensor:
 
 def windowed_logits(model: GPT, ids: Tensor, prefilled: int) -> tuple[Tensor, int]:
     """The same from the product, and how often the window slid."""
-    cached = Window(model, ids.shape[0])
+    cached = ContextWindow(model, ids.shape[0])
     logits = [cached.prefill(ids[:1, :prefilled])]
     logits += [cached.append(ids[:, t : t + 1]).clone() for t in range(prefilled, ids.shape[1])]
     return torch.stack(logits, dim=1), cached.slides
@@ -143,7 +143,7 @@ def test_tiny_contexts(context: int) -> None:
 
 
 def test_slide_check_notices_another_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window, "window_start", lambda tokens, context: max(0, tokens - context))
+    monkeypatch.setattr(context_window, "window_start", lambda tokens, context: max(0, tokens - context))
     with pytest.raises(AssertionError):
         check_slides(8, 1)
 
@@ -170,27 +170,27 @@ def test_broken_weights_are_told() -> None:
     model = random_model(CONFIG)
     model.ln_f.weight[3] = math.nan
     with pytest.raises(ModelFolderError, match="NaN"):
-        Window(model, 2).prefill(torch.tensor([[1, 2]]))
+        ContextWindow(model, 2).prefill(torch.tensor([[1, 2]]))
 
 
 def test_too_many_samples_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any, **options: Any) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr(window, "KVCache", refuse)
+    monkeypatch.setattr(context_window, "KVCache", refuse)
     with pytest.raises(OutOfMemoryError, match="1,000 samples"):
-        Window(random_model(CONFIG), 1000)
+        ContextWindow(random_model(CONFIG), 1000)
 
 
 def test_the_number_of_samples_that_fits_is_told() -> None:
     model = random_model(CONFIG)
     each = 2 * 2 * T * 16 * 8 + 4 * 8 * 19  # keys and values in float64, and logits
-    window.require_memory(model, 5, 5 * each)
+    context_window.require_memory(model, 5, 5 * each)
     with pytest.raises(OutOfMemoryError) as caught:
-        window.require_memory(model, 6, 5 * each)
+        context_window.require_memory(model, 6, 5 * each)
     assert caught.value.hint == "Use --num-samples 5."
 
 
 def test_a_model_in_training_is_a_mistake_of_the_caller() -> None:
     with pytest.raises(AssertionError, match="dropout"):
-        Window(random_model(CONFIG).train(), 1)
+        ContextWindow(random_model(CONFIG).train(), 1)

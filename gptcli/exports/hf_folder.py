@@ -9,15 +9,15 @@ from typing import Literal
 import torch
 
 from gptcli.checkpoints import names
-from gptcli.checkpoints.model_folder import ModelFolder
+from gptcli.checkpoints.model_folder import LoadedModel
 from gptcli.checkpoints.run_folder import hugging_face_files, is_run
 from gptcli.checkpoints.tensors import tensor_file
 from gptcli.checkpoints.weights import weights_metadata
-from gptcli.export.card import export_card
-from gptcli.export.exported import Exported
+from gptcli.exports.card import export_card
+from gptcli.exports.exported import Exported
 from gptcli.interop.hub import model_name
 from gptcli.interop.huggingface import no_counterpart, tensors_to_hf
-from gptcli.model.precision import dtype_name
+from gptcli.model.devices import dtype_name
 from gptcli.storage import new_directory
 
 HfType = Literal["f32", "f16", "bf16"]
@@ -28,7 +28,7 @@ NAMES = (
 )
 
 
-def export_hf(folder: ModelFolder, path: Path, type: HfType, *, force: bool) -> Exported:
+def export_hf(folder: LoadedModel, path: Path, type: HfType, *, force: bool) -> Exported:
     """Make the folder at `path`."""
     dtype = DTYPES[type]
     files = hugging_face_files(folder.model.config, folder.tokenizer, folder.start_id, folder.end_id, dtype_name(dtype))
@@ -47,7 +47,7 @@ def export_hf(folder: ModelFolder, path: Path, type: HfType, *, force: bool) -> 
     return Exported(path, type, hint=hint, note=alone)
 
 
-def _card(folder: ModelFolder) -> bytes:
+def _card(folder: LoadedModel) -> bytes:
     """The model card. One that came with a published model is kept, since it holds that model's licence and sources."""
     published = folder.path / names.README
     if not is_run(folder.path) and published.is_file():

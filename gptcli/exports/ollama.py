@@ -9,10 +9,10 @@ import re
 import shlex
 from pathlib import Path
 
-from gptcli.checkpoints.model_folder import ModelFolder
+from gptcli.checkpoints.model_folder import LoadedModel
 from gptcli.config import SamplingConfig
-from gptcli.export.exported import Exported
-from gptcli.export.gguf_file import as_gguf
+from gptcli.exports.exported import Exported
+from gptcli.exports.gguf_file import as_gguf
 from gptcli.interop.gguf import GgufType
 from gptcli.interop.hub import model_name
 from gptcli.storage import new_directory
@@ -23,7 +23,7 @@ MODELFILE = "Modelfile"
 NAMES = (WEIGHTS, MODELFILE)
 
 
-def export_ollama(folder: ModelFolder, path: Path, type: GgufType, *, force: bool) -> Exported:
+def export_ollama(folder: LoadedModel, path: Path, type: GgufType, *, force: bool) -> Exported:
     """Make the folder at `path`."""
     file = as_gguf(folder, type)
     with new_directory(path, manifest=None, replace=force) as new:
@@ -34,7 +34,7 @@ def export_ollama(folder: ModelFolder, path: Path, type: GgufType, *, force: boo
     return Exported(path, type, file.kept_f16, hint)
 
 
-def modelfile(folder: ModelFolder) -> str:
+def modelfile(folder: LoadedModel) -> str:
     """The Modelfile: complete the prompt, and choose tokens as `gptcli sample` does by default.
 
     A model that was not trained to end goes on for ever, and Ollama sets no limit, so there is one here.

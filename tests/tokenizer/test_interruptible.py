@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from gptcli.errors import CorpusError
-from gptcli.tokenizer.listening import listening
+from gptcli.tokenizer.interruptible import run_interruptible
 
 
 class Heard(Exception):  # noqa: N818 - what the handler raises
@@ -31,7 +31,7 @@ def test_a_signal_comes_through_before_the_library_returns() -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
         with pytest.raises(Heard):
-            listening(slow)
+            run_interruptible(slow)
         assert threading.active_count() == before + 1, "the library is still at work"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -42,15 +42,15 @@ def test_results_and_errors_come_through() -> None:
     def fail() -> None:
         raise CorpusError("No.")
 
-    assert listening(lambda: 7) == 7
+    assert run_interruptible(lambda: 7) == 7
     with pytest.raises(CorpusError, match="No"):
-        listening(fail)
+        run_interruptible(fail)
 
 
 def test_another_thread_does_the_work_itself() -> None:
     """Only the main thread hears signals."""
     threads: list[threading.Thread] = []
-    other = threading.Thread(target=lambda: listening(lambda: threads.append(threading.current_thread())))
+    other = threading.Thread(target=lambda: run_interruptible(lambda: threads.append(threading.current_thread())))
     other.start()
     other.join()
     assert threads == [other]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gptcli.errors import ModelFolderError, OutOfMemoryError
-from gptcli.generation.recorded import TOKENS_BEFORE, RecordedSteps, can_record, graph_recorder
+from gptcli.generation.cuda_graphs import EAGER_STEPS, CudaGraphDecoder, cuda_graph_capture, supports_cuda_graphs
 from gptcli.memory import sample_bytes
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPT
@@ -29,7 +29,7 @@ def window_start(tokens: int, block_size: int) -> int:
     return half * -(-max(0, tokens - block_size) // half)
 
 
-class Window:
+class ContextWindow:
     """The tokens that `batch_size` continuations of one prompt see; gives the logits of what comes next."""
 
     def __init__(self, model: GPT, batch_size: int) -> None:
@@ -42,8 +42,8 @@ class Window:
         self.slides = 0
         """How often the oldest half was dropped since the prompt."""
         self._appended = 0
-        self._recorded: RecordedSteps | None = None
-        self._may_record = can_record(model)
+        self._recorded: CudaGraphDecoder | None = None
+        self._may_record = supports_cuda_graphs(model)
 
     @torch.inference_mode()
     def prefill(self, prompt: Tensor) -> Tensor:
@@ -78,17 +78,17 @@ class Window:
             S = 0
         self._ids.narrow(1, S, tokens.shape[1]).copy_(tokens)
         self._appended += 1
-        if self._may_record and self._appended > TOKENS_BEFORE and tokens.shape[1] == 1:
+        if self._may_record and self._appended > EAGER_STEPS and tokens.shape[1] == 1:
             try:
                 return self._recorded_steps().append(tokens)
             except RuntimeError:  # a driver or a kernel that cannot be recorded, or no memory to do so
                 self._may_record, self._recorded = False, None
         return self._model.head(self._model.hidden(tokens, self._cache)[:, -1])  # (B, V)
 
-    def _recorded_steps(self) -> RecordedSteps:
+    def _recorded_steps(self) -> CudaGraphDecoder:
         if self._recorded is None:
-            record = graph_recorder(self._model.wte.weight.device)
-            self._recorded = RecordedSteps(self._model, self._cache, self.batch_size, record)
+            record = cuda_graph_capture(self._model.wte.weight.device)
+            self._recorded = CudaGraphDecoder(self._model, self._cache, self.batch_size, record)
         return self._recorded
 
 

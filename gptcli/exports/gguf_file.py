@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from gptcli.checkpoints.model_folder import ModelFolder
-from gptcli.export.exported import Exported
+from gptcli.checkpoints.model_folder import LoadedModel
+from gptcli.exports.exported import Exported
 from gptcli.interop.gguf import GgufFile, GgufType, gguf_file
 from gptcli.interop.gguf_vocabulary import gguf_vocabulary
 from gptcli.interop.hub import model_name
@@ -16,14 +16,14 @@ MAGIC = b"GGUF"
 """What a GGUF file begins with."""
 
 
-def as_gguf(folder: ModelFolder, type: GgufType) -> GgufFile:
+def as_gguf(folder: LoadedModel, type: GgufType) -> GgufFile:
     """The model as a GGUF file, named after its folder. Raises ExportError if GGUF cannot hold it."""
     rows = folder.model.config.vocab_size
     vocabulary = gguf_vocabulary(folder.tokenizer, rows, folder.start_id, folder.end_id)
     return gguf_file(folder.model, vocabulary, model_name(folder.path), type)
 
 
-def export_gguf(folder: ModelFolder, path: Path, type: GgufType) -> Exported:
+def export_gguf(folder: LoadedModel, path: Path, type: GgufType) -> Exported:
     """Write the model to `path`."""
     file = as_gguf(folder, type)
     write_file(path, file.pieces())

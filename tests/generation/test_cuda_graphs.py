@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from gptcli.config import SamplingConfig
-from gptcli.generation import recorded, window
-from gptcli.generation.recorded import Step
+from gptcli.generation import context_window, cuda_graphs
+from gptcli.generation.context_window import ContextWindow
+from gptcli.generation.cuda_graphs import Step
 from gptcli.generation.sampler import Sampler
 from gptcli.generation.stream import _steps
-from gptcli.generation.window import Window
-from gptcli.model.cache import CacheStep
+from gptcli.model.cache import StaticCacheView
 from gptcli.model.gpt import GPT
-from tests.generation.test_window import check_slides
+from tests.generation.test_context_window import check_slides
 from tests.model.reference import random_model
 from tests.model.variants import VARIANTS, variant
 
@@ -48,10 +48,10 @@ class Recorder:
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     """Every step is recorded from the second token on, at first for two cached tokens."""
     made = Recorder()
-    monkeypatch.setattr(window, "can_record", lambda model: True)
-    monkeypatch.setattr(window, "graph_recorder", lambda device: made)
-    monkeypatch.setattr(window, "TOKENS_BEFORE", 1)
-    monkeypatch.setattr(recorded, "FIRST_VISIBLE", 2)
+    monkeypatch.setattr(context_window, "supports_cuda_graphs", lambda model: True)
+    monkeypatch.setattr(context_window, "cuda_graph_capture", lambda device: made)
+    monkeypatch.setattr(context_window, "EAGER_STEPS", 1)
+    monkeypatch.setattr(cuda_graphs, "FIRST_VISIBLE", 2)
     return made
 
 
@@ -69,13 +69,13 @@ def test_each_number_of_visible_tokens_is_recorded_once(recorder: Recorder) -> N
 
 @pytest.mark.parametrize("name", ["gpt2", "window"])
 def test_control_a_mask_that_hides_nothing(recorder: Recorder, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    append = CacheStep.append
+    append = StaticCacheView.append
 
-    def all_seen(self: CacheStep, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def all_seen(self: StaticCacheView, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         k, v, seen = append(self, layer, k, v)
         return k, v, torch.ones_like(seen)
 
-    monkeypatch.setattr(CacheStep, "append", all_seen)
+    monkeypatch.setattr(StaticCacheView, "append", all_seen)
     with pytest.raises(AssertionError):
         check_slides(8, 1, name=name)
 
@@ -101,24 +101,24 @@ def test_what_cannot_be_recorded_runs_as_it_is(recorder: Recorder, monkeypatch: 
         step()
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    monkeypatch.setattr(window, "graph_recorder", lambda device: refuse)
+    monkeypatch.setattr(context_window, "cuda_graph_capture", lambda device: refuse)
     check_slides(8, 1)
     assert tries == 1
 
 
 def test_experts_and_a_cpu_are_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window, "graph_recorder", None)
+    monkeypatch.setattr(context_window, "cuda_graph_capture", None)
     check_slides(8, 1)
     experts = next(name for name in VARIANTS if variant(name).n_expert)
-    assert not recorded.can_record(random_model(variant(experts)))
+    assert not cuda_graphs.supports_cuda_graphs(random_model(variant(experts)))
 
 
 def test_what_a_recording_reads_stays_alive(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A graph keeps none of the memory alive that was there before it was recorded, such as the slots of the mask."""
-    made: list[weakref.ref[CacheStep]] = []
-    init = CacheStep.__init__
+    """A graph keeps none of the memory alive that was there before the capture, such as the slots of the mask."""
+    made: list[weakref.ref[StaticCacheView]] = []
+    init = StaticCacheView.__init__
 
-    def watched(self: CacheStep, *arguments: Any) -> None:
+    def watched(self: StaticCacheView, *arguments: Any) -> None:
         made.append(weakref.ref(self))
         init(self, *arguments)
 
@@ -126,10 +126,10 @@ def test_what_a_recording_reads_stays_alive(recorder: Recorder, monkeypatch: pyt
         logits = step()
         return lambda: logits
 
-    monkeypatch.setattr(CacheStep, "__init__", watched)
-    monkeypatch.setattr(window, "graph_recorder", lambda device: forgetful)
+    monkeypatch.setattr(StaticCacheView, "__init__", watched)
+    monkeypatch.setattr(context_window, "cuda_graph_capture", lambda device: forgetful)
     model = random_model(variant("gpt2"))
-    written = Window(model, 1)
+    written = ContextWindow(model, 1)
     written.prefill(torch.tensor([[1]]))
     for _ in range(8):
         written.append(torch.tensor([[2]]))
@@ -157,7 +157,7 @@ def steps_of(model: GPT, reader: SlowReader | None) -> list[tuple[list[int], int
     config = SamplingConfig(num_samples=3, max_new_tokens=20, seed=5)
     prompt = torch.tensor([[1, 2, 3]])
     sampler = Sampler(config, torch.ones(23, dtype=torch.bool), prompt, prompt.device)
-    return [*_steps(Window(model, 3), sampler, prompt, 20, reader)]
+    return [*_steps(ContextWindow(model, 3), sampler, prompt, 20, reader)]
 
 
 def test_reading_late_changes_no_ids_and_no_slides() -> None:
