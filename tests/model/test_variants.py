@@ -109,8 +109,8 @@ def check_causality(name: str) -> None:
         changed = ids.clone()
         changed[0, t] = (ids[0, t] + 1) % config.vocab_size
         after = model(changed)
-        unlike = (after != before).any(-1)[0]  # (T)
-        assert torch.allclose(after[:, :t], before[:, :t], rtol=0, atol=1e-13)
+        unlike = ((after - before).abs() > 1e-13).any(-1)[0]  # (T); kernels round differently from machine to machine
+        assert not unlike[:t].any()
         assert not unlike[t + reach + 1 :].any()
         assert unlike[t]
 
