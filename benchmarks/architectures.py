@@ -118,7 +118,7 @@ def train(task: Task, dataset: Path) -> float:
             expert_balance=config.optim.expert_balance,
         )
         optimizer.step(learning_rate(config.optim, step, steps), loss)
-    return evaluate(model, data.val, batch_size=64, most_tokens=2**20, dtype=torch.float32)
+    return evaluate(model, data.val, batch_size=64, max_tokens=2**20, dtype=torch.float32)
 
 
 def tasks() -> list[Task]:

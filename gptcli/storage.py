@@ -20,6 +20,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -295,6 +296,7 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         """Take the lock; raises StorageError if another process holds it."""
+        self._folder = folder
         with disk_errors(folder):
             _make_directories(folder)
             self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -314,6 +316,24 @@ class FolderLock:
 
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
+
+    def moved(self) -> bool:
+        """Whether the locked folder is no longer at the path at which it was locked."""
+        try:
+            return not os.path.samestat(os.stat(self._folder), os.fstat(self._descriptor))
+        except OSError:
+            return True
+
+    def whereabouts(self) -> Path | None:
+        """The path of the locked folder now; None if it was deleted, or the system does not tell."""
+        try:
+            if sys.platform == "darwin":
+                found = Path(os.fsdecode(fcntl.fcntl(self._descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0")))
+            else:
+                found = Path(os.readlink(f"/proc/self/fd/{self._descriptor}"))
+            return found if os.path.samestat(os.stat(found), os.fstat(self._descriptor)) else None
+        except OSError:
+            return None
 
 
 def _make_directories(path: Path) -> None:

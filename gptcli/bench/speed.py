@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Literal
 
@@ -22,7 +21,6 @@ import torch
 from gptcli.bench.limits import matrix_rate, read_bandwidth, seconds_per_call
 from gptcli.bench.target import BenchTarget
 from gptcli.checkpoints.model_folder import LoadedModel
-from gptcli.checkpoints.run_folder import StoredRun
 from gptcli.config import DtypeName, ModelConfig, RunConfig, SamplingConfig
 from gptcli.dataset.folder import Dataset
 from gptcli.generation.load import decoding_threads
@@ -149,7 +147,7 @@ def measure_speed(subject: BenchTarget, device: torch.device, on_stage: Callable
 
 def new_trainer(config: RunConfig, dataset: Dataset, device: torch.device) -> Trainer:
     """A trainer as a session of `train` has it, compiled where that compiles, of a run that no folder holds."""
-    trainer = Trainer(StoredRun(Path(), config, dataset.name, dataset.fingerprint), dataset, device)
+    trainer = Trainer(config, dataset, device)
     trainer.compile()
     return trainer
 
@@ -185,11 +183,11 @@ class _Rates:
 
 
 def _training(trainer: Trainer, rates: _Rates) -> TrainingSpeed:
-    sequences, length = trainer.config.batch_size, trainer.run.config.model.block_size
+    sequences, length = trainer.config.train.batch_size, trainer.config.model.block_size
     rate = rates(trainer.dtype)
-    seconds = median(seconds_per_call(trainer.training_step, trainer.device, MEASURED_SECONDS, MIN_CALLS))
+    seconds = median(seconds_per_call(trainer.step, trainer.device, MEASURED_SECONDS, MIN_CALLS))
     trainer.check_finite()
-    flops_per_second = flops(trainer.run.config.model, length).training_per_token * sequences * length / seconds
+    flops_per_second = flops(trainer.config.model, length).training_per_token * sequences * length / seconds
     return TrainingSpeed(
         dtype=dtype_name(trainer.dtype),
         sequences=sequences,

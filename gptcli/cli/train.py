@@ -6,7 +6,7 @@ import shlex
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +24,11 @@ from gptcli.cli.options import (
     Verbose,
     VocabSize,
 )
+from gptcli.errors import Interrupted
+
+if TYPE_CHECKING:
+    from gptcli.api import Run
+    from gptcli.ui.console import Output
 
 TRAIN_EXAMPLES = "gptcli train book.txt   ·   gptcli train src --include '*.py' --preset small --max-time 30m"
 MODEL, BUDGET, OPTIMISATION, RHYTHM = "Model", "Budget, whichever ends first", "Optimisation", "Rhythm, in steps"
@@ -130,9 +135,13 @@ def train(
     as_json: Json = False,
     no_color: NoColor = False,
 ) -> None:
-    """Train a model on text, or go on with a run that was stopped."""
-    from gptcli.cli.training import TrainOptions, run_training
+    """Train a model on text, or resume a run that was stopped."""
+    from gptcli import api
+    from gptcli.cli.graceful_stop import GracefulStop
+    from gptcli.config.values import merge, nest, parse_setting
+    from gptcli.runs.events import Event, Planned
     from gptcli.ui.console import Output
+    from gptcli.ui.training import TrainingDisplay, show_dry_run
 
     flags: dict[str, Any] = {
         "model.n_layer": n_layer, "model.n_head": n_head, "model.n_embd": n_embd, "model.block_size": block_size,
@@ -148,18 +157,44 @@ def train(
         "train.device": device, "tokenizer.kind": tokenizer, "tokenizer.vocab_size": vocab_size,
         "data.val_fraction": val_fraction, "data.include": include,
     }  # fmt: skip
-    options = TrainOptions(
-        data=data,
-        out=out,
-        preset=preset,
-        family=family,
-        config_files=config_files or [],
-        flags=flags,
-        settings=settings or [],
-        resume=resume.value,
-        dry_run=dry_run,
-    )
-    run_training(options, Output(quiet, verbose, as_json, no_color), shlex.join(["gptcli", *sys.argv[1:]]))
+    output = Output(quiet, verbose, as_json, no_color)
+    request: dict[str, Any] = {
+        "data": data, "out": out, "preset": preset, "family": family, "config": config_files or (), "quiet": quiet,
+        "settings": merge(nest(flags), *map(parse_setting, settings or [])), "resume": resume.value,
+    }  # fmt: skip
+    stop = GracefulStop(lambda: output.warn("Saving, then stopping. Press Ctrl-C again to quit now."))
+    with stop, TrainingDisplay(output) as display:
+        if dry_run:
+            show_dry_run(output, api.plan(**request, on_event=display.show))
+            return
+
+        def on_event(event: Event) -> None:
+            if isinstance(event, Planned):
+                stop.arm()
+            display.show(event)
+
+        run = api.train(**request, on_event=on_event, should_stop=stop.requested)
+    _conclude(run, stop.signum, output, restarts=resume is Resume.never)
+
+
+def _conclude(run: Run, signum: int, output: Output, *, restarts: bool) -> None:
+    """Print the result; raises Interrupted, with the command that resumes, if a signal ended the session."""
+    from gptcli.ui.training import summary
+
+    end = run.end
+    if output.as_json:
+        told = ("tokens", "best_val_loss", "best_step", "val_loss", "seconds", "stopped")
+        output.json({"run": str(run.path), "steps": end.step} | {name: getattr(end, name) for name in told})
+    if end.stopped == "interrupted":
+        saved = "saved" if end.step else "before there was anything to save"
+        command = shlex.join(["gptcli", *sys.argv[1:]])
+        if restarts:  # the same command would start yet another run
+            command += f" --out {shlex.quote(str(run.path))} --resume must"
+        raise Interrupted(f"Stopped at step {end.step:,}, {saved}.", f"Resume with: {command}", signum)
+    if not output.as_json:
+        output.note(summary(end))
+        output.note(f"Next: gptcli sample {shlex.quote(str(run.path))}")
+        output.result(str(run.path))
 
 
 def _number(text: str | None) -> int | str | None:

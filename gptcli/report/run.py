@@ -125,7 +125,7 @@ def describe_run(path: Path, batch_size: int | None, length: int) -> RunReport:
         evaluations=tuple(evaluations(path / names.METRICS)),
         config=run.config.model_dump(mode="json"),
         why_finished=why_finished(run.config, progress),
-        notes=(*_damaged_weights(path / names.MODEL), *notes),
+        notes=(*_damaged_weights(path / names.MODEL), *notes.values()),
     )
 
 
