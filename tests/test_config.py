@@ -23,7 +23,7 @@ from gptcli.config import (
 )
 from gptcli.config.presets import PRESETS, fine_tuning, preset
 from gptcli.config.problems import problems
-from gptcli.config.schema import parse_duration
+from gptcli.config.types import parse_duration
 from gptcli.config.values import flatten, merge, nest, parse_setting
 from gptcli.errors import ConfigError
 
@@ -138,6 +138,18 @@ def test_every_field_says_what_it_allows(section: type[RunConfig | SamplingConfi
     reasons = [reason for _, _, reason in problems(refusal.value, section)]
     assert len(reasons) > 8
     assert all(reason.startswith("must be ") for reason in reasons)
+
+
+@pytest.mark.parametrize("section", [RunConfig, SamplingConfig])
+def test_every_field_is_described(section: type[BaseModel]) -> None:
+    """By its docstring: `--help` shows the first sentence."""
+    for name, field in section.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            test_every_field_is_described(field.annotation)
+        else:
+            assert field.description, name
+            assert field.description[0].isupper(), name
+            assert field.description.endswith("."), name
 
 
 def test_all_problems_at_once() -> None:

@@ -15,11 +15,7 @@ from gptcli.config.build import (
 )
 from gptcli.config.schema import (
     CHANGEABLE_ON_RESUME,
-    DEFAULT_SEED,
-    MAX_COUNT,
-    Compile,
     DataConfig,
-    DtypeName,
     ModelConfig,
     OptimConfig,
     RunConfig,
@@ -27,6 +23,7 @@ from gptcli.config.schema import (
     TokenizerConfig,
     TrainConfig,
 )
+from gptcli.config.types import DEFAULT_SEED, MAX_COUNT, Compile, DtypeName
 
 __all__ = [
     "CHANGEABLE_ON_RESUME",
