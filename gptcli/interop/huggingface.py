@@ -18,7 +18,8 @@ from gptcli.errors import ModelFolderError
 from gptcli.interop.architecture import HEAD, Architecture, Part
 from gptcli.interop.gpt2 import GPT2
 from gptcli.interop.llama import LLAMA, MISTRAL, MIXTRAL, QWEN3, QWEN3_MOE
-from gptcli.model.gpt import INITIAL_DEVIATION, parameter_shapes
+from gptcli.model.cost import parameter_shapes
+from gptcli.model.gpt import INITIAL_DEVIATION
 
 OWN = Architecture(
     model_type="gptcli",

@@ -109,8 +109,3 @@ def cached_tokens(config: ModelConfig, tokens: int | None = None) -> list[int]:
     """How many tokens of a sequence of `tokens` each layer keeps; by default of a full context."""
     tokens = config.block_size if tokens is None else tokens
     return [min(tokens, config.window_of(layer) or tokens) for layer in range(config.n_layer)]
-
-
-def cache_bytes(config: ModelConfig, item: int, tokens: int | None = None) -> int:
-    """Bytes of the keys and values of a sequence of `tokens`, by default of a full context; numbers of `item` bytes."""
-    return 2 * sum(cached_tokens(config, tokens)) * config.kv_heads * config.head_width * item

@@ -12,8 +12,6 @@ width, W width inside the MLP, V vocabulary, S = cached + new tokens.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -266,14 +264,3 @@ def gpt_on_meta(config: ModelConfig) -> GPT:
     """
     with torch.device("meta"), _NoInitialisation():
         return GPT(config)
-
-
-@lru_cache(maxsize=64)
-def parameter_shapes(config: ModelConfig) -> Mapping[str, torch.Size]:
-    """The shape of each parameter of a model by its name, a shared embedding once; nothing is allocated."""
-    return {name: parameter.shape for name, parameter in gpt_on_meta(config).named_parameters()}
-
-
-def parameter_count(config: ModelConfig) -> int:
-    """Parameters of a model, a shared embedding counted once; nothing is allocated."""
-    return sum(shape.numel() for shape in parameter_shapes(config).values())

@@ -20,10 +20,10 @@ from gptcli.config.values import Values, flatten, merge, nest
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import CorpusError, OutOfMemoryError, UsageError
 from gptcli.interop.huggingface import no_counterpart
-from gptcli.machine import free_memory
-from gptcli.memory import largest_micro_batch, training_memory
+from gptcli.machine import free_memory, process_memory
+from gptcli.model.cost import parameter_count
 from gptcli.model.devices import choose_dtype
-from gptcli.model.gpt import parameter_count
+from gptcli.model.memory import largest_micro_batch, training_memory
 from gptcli.runs.pace import steps_within
 from gptcli.runs.request import Request
 from gptcli.runs.start import Start, checked_sha256, remembered_name, short_rhythm, starting_notes
@@ -179,13 +179,15 @@ def _require_a_window(config: RunConfig, dataset: Dataset) -> None:
 def _micro_batch_size(config: RunConfig, device: torch.device, dtype: torch.dtype, free: int) -> int:
     """The sequences that go through the model at once: as stated, or as many as fit into so many free bytes."""
     train = config.train
-    recompute = train.activation_checkpointing
-    fitting = largest_micro_batch(config.model, train.batch_size, free, dtype, device.type, recompute=recompute)
+    checkpointing = train.activation_checkpointing
+    fitting = largest_micro_batch(
+        config.model, train.batch_size, free, dtype, device.type, activation_checkpointing=checkpointing
+    )
     stated = train.micro_batch_size
     if stated is None and fitting is not None:
         return fitting
     size = min(stated or 1, train.batch_size)
-    needed = training_memory(config.model, size, dtype, device.type, recompute=recompute).needed
+    needed = training_memory(config.model, size, dtype, device.type, activation_checkpointing=checkpointing).needed
     if device.type == "cpu" and needed > free:
         hint = f"Use --micro-batch-size {fitting}: it gives the same result." if fitting else "Use a smaller model."
         raise OutOfMemoryError(f"Training needs about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free.", hint)
@@ -194,9 +196,12 @@ def _micro_batch_size(config: RunConfig, device: torch.device, dtype: torch.dtyp
 
 def _memory(config: RunConfig, device: torch.device, dtype: torch.dtype) -> int:
     """Bytes that training takes at its peak, this process included."""
-    size, recompute = config.train.micro_batch_size, config.train.activation_checkpointing
+    size, checkpointing = config.train.micro_batch_size, config.train.activation_checkpointing
     assert size, "it was chosen before"
-    return training_memory(config.model, size, dtype, device.type, recompute=recompute).total
+    process = process_memory(device.type, trains=True)
+    return training_memory(
+        config.model, size, dtype, device.type, process, activation_checkpointing=checkpointing
+    ).total
 
 
 def _max_steps(config: RunConfig, request: Request, dataset: Dataset, device: torch.device) -> int:
