@@ -81,9 +81,9 @@ def no_counterpart(config: ModelConfig) -> str:
 
 def _unlike(config: ModelConfig, knobs: Mapping[str, Any]) -> list[str]:
     values = config.model_dump(mode="json")
-    if config.kv_heads == config.n_head:
+    if config.n_kv_head == config.n_head:
         values["n_kv_head"] = None
-    if config.n_head * config.head_width == config.n_embd:
+    if config.n_head * config.head_dim == config.n_embd:
         values["head_dim"] = None
     return [f"{key} = {str(values[key]).lower()}" for key, value in knobs.items() if values[key] != value]
 

@@ -20,7 +20,7 @@ class KVCache:
 
     def __init__(self, config: ModelConfig, batch_size: int, *, device: torch.device, dtype: torch.dtype) -> None:
         shapes = [
-            (batch_size, config.kv_heads, tokens, config.head_width) for tokens in cached_tokens(config)
+            (batch_size, config.n_kv_head, tokens, config.head_dim) for tokens in cached_tokens(config)
         ]  # L of (B, G, block_size or window, D)
         self.keys = [torch.empty(shape, device=device, dtype=dtype) for shape in shapes]
         self.values = [torch.empty(shape, device=device, dtype=dtype) for shape in shapes]

@@ -53,7 +53,7 @@ def matrix_parameters(config: ModelConfig) -> int:
 def training_flops(config: ModelConfig, length: int) -> int:
     """FLOPs of a token in training, forward and backward, in a sequence of `length` tokens; see `FLOPS_FORMULA`."""
     attended = sum(cached_tokens(config, length))
-    return 6 * matrix_parameters(config) + 12 * config.n_head * config.head_width * attended
+    return 6 * matrix_parameters(config) + 12 * config.n_head * config.head_dim * attended
 
 
 def forward_flops(config: ModelConfig, length: int) -> int:
@@ -69,7 +69,7 @@ def prefill_flops(config: ModelConfig, tokens: int) -> int:
 
 def cache_bytes(config: ModelConfig, item: int, tokens: int | None = None) -> int:
     """Bytes of the keys and values of `tokens` tokens (default: a full context), with `item` bytes per number."""
-    return 2 * sum(cached_tokens(config, tokens)) * config.kv_heads * config.head_width * item
+    return 2 * sum(cached_tokens(config, tokens)) * config.n_kv_head * config.head_dim * item
 
 
 def bytes_per_step(model: GPT, sequences: int, cached: int) -> int:

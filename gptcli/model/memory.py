@@ -198,7 +198,7 @@ def _activations(config: ModelConfig, sequences: int, item: int, device_type: st
 def _attention(config: ModelConfig, sequences: int, item: int, device_type: str) -> int:
     """Bytes that a block's attention keeps between its two projections."""
     row = _all_heads(config, sequences)
-    shared = row * config.kv_heads // config.n_head  # the keys, and the values
+    shared = row * config.n_kv_head // config.n_head  # the keys, and the values
     projected, qk = row + 2 * shared, row + shared
     # Each head's normed queries and keys before the weights of the norm, in a 16-bit dtype also their copies.
     normed = qk * FLOAT32 * (1 if item == FLOAT32 else 2) if config.qk_norm else 0
@@ -215,13 +215,13 @@ def _attention(config: ModelConfig, sequences: int, item: int, device_type: str)
 
 def _all_heads(config: ModelConfig, sequences: int) -> int:
     """Elements of the queries of all heads."""
-    return sequences * config.block_size * config.n_head * config.head_width
+    return sequences * config.block_size * config.n_head * config.head_dim
 
 
 def _mlp(config: ModelConfig, sequences: int, item: int) -> int:
     """Bytes that a block's MLP keeps."""
     # Before and after the nonlinearity; SwiGLU: gate and value, the gate's SiLU, their product.
-    kept = (4 if config.mlp == "swiglu" else 2) * config.mlp_inner * item
+    kept = (4 if config.mlp == "swiglu" else 2) * config.mlp_width * item
     if config.n_expert:  # each expert's copies of its tokens, its results, and the weighted results
         kept = config.n_expert_active * (kept + config.n_embd * (2 * item + FLOAT32))
     return sequences * config.block_size * kept

@@ -150,7 +150,7 @@ def parameters(config: ModelConfig) -> Parameters:
 def activations(config: ModelConfig, batch_size: int, length: int) -> tuple[Stage, ...]:
     """The shapes of what flows through the model, in its order."""
     C, H, L = config.n_embd, config.n_head, config.n_layer
-    D, G = config.head_width, config.kv_heads
+    D, G = config.head_dim, config.n_kv_head
     B, T = batch_size, length
     stream, experts = (B, T, C), config.n_expert_active if config.n_expert else 1
     inside = (B, T, config.mlp_rows)

@@ -49,7 +49,7 @@ class Start:
 
     def shape(self) -> Values:
         """The layer of the config that the model gives."""
-        return {"model": {key: getattr(self.model, key) for key in (*ARCHITECTURE, "block_size")}}
+        return {"model": self.model.model_dump(include={*ARCHITECTURE, "block_size"})}
 
     def rows(self, dataset: Dataset) -> int:
         """Rows of the vocabulary: those of the model, and more where the tokenizer has more ids."""

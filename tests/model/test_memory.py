@@ -84,7 +84,7 @@ def check_activations(name: str, dtype: torch.dtype, dropout: float) -> None:
     config = variant(name, **shape)
     estimate = training_memory(config, 4, dtype, "cpu", 0)
     halves = 2 if config.mlp == "swiglu" else 1
-    inside_mlp = 4 * 64 * config.mlp_inner * halves * dtype.itemsize  # the last term, made only in the backward pass
+    inside_mlp = 4 * 64 * config.mlp_width * halves * dtype.itemsize  # the last term, made only in the backward pass
     expected = estimate.activations - inside_mlp + estimate.casts
     assert bytes_kept_for_backward(config, 4, dtype) == pytest.approx(expected, rel=0.03)
 

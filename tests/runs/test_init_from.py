@@ -100,6 +100,7 @@ def test_shape_tokenizer_and_weights_are_those_of_the_start(trained: Path) -> No
     assert load_tokenizer(begun).fingerprint == load_tokenizer(trained).fingerprint
     old, new = open_model(trained), open_model(begun, "best")
     assert new.model.config == old.model.config.model_copy(update={"dropout": new.model.config.dropout})
+    assert "head_dim" not in (begun / "gptcli.toml").read_text(), "a width that follows from others is not stored"
     train("--init-from", trained, *QUICK, "--resume", "never", "--max-steps", "1", "--lr", "1e-30")
     unchanged = open_model(Path("runs/book-2"), "last").model.state_dict()
     assert all(torch.equal(tensor, unchanged[name]) for name, tensor in old.model.state_dict().items())
