@@ -36,7 +36,7 @@ MANIFEST_FILE = "manifest.json"
 
 
 @contextmanager
-def disk_errors(path: Path, doing: Literal["Writing", "Reading"] = "Writing", option: str = "--out") -> Iterator[None]:
+def disk_errors(path: Path, doing: Literal["Writing", "Reading"] = "Writing", option: str = "`out`") -> Iterator[None]:
     """Turn an OSError about `path` into a StorageError that a person can act on. `option` chooses another place."""
     full = f"Free some space, or choose another place with {option}, and run the same command again."
     hints = {
@@ -92,7 +92,7 @@ def new_directory(
         _make_directories(final.parent)
     remove_leftovers(final.parent, of=final.name)
     if is_occupied(final) and not replace:
-        raise StorageError(f"'{final}' is already there.", "Choose another place with --out.")
+        raise StorageError(f"'{final}' is already there.", "Choose another place with `out`.")
     temporary = _hidden(final, TEMPORARY_SUFFIX)
     with disk_errors(final):
         temporary.mkdir()
@@ -180,7 +180,7 @@ def refuse_working_folder(final: Path) -> None:
     with disk_errors(final, "Reading"):
         is_here = final.resolve() == Path.cwd()
     if is_here:
-        hint = "Name a folder inside or beside it with --out."
+        hint = "Name a folder inside or beside it with `out`."
         raise StorageError(f"'{final}' is the folder that you are in, where no new one can be put.", hint)
 
 
@@ -306,7 +306,7 @@ class FolderLock:
             if not isinstance(error.__cause__, BlockingIOError):
                 raise
             raise StorageError(
-                f"Another process is writing to '{folder}'.", "Wait for it to end, or choose another place with --out."
+                f"Another process is writing to '{folder}'.", "Wait for it to end, or choose another place with `out`."
             ) from None
 
     def __enter__(self) -> FolderLock:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from gptcli.cli.flags import settings_as_flags
 from gptcli.errors import GptcliError, OutOfMemoryError, StorageError, UsageError
 from gptcli.signals import heeded_signals
 
@@ -29,6 +30,9 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
     def run(*args: Any, **options: Any) -> None:
         for signum in heeded_signals():
             signal.signal(signum, _unwind)
+        from gptcli.ui.console import wording
+
+        wording.set(functools.partial(settings_as_flags, command))
         try:
             with _frame(options):
                 _refuse_empty(options)
