@@ -13,10 +13,10 @@ from gptcli.config.build import (
     parse_section,
     to_toml,
 )
+from gptcli.config.model import ModelConfig
 from gptcli.config.schema import (
     CHANGEABLE_ON_RESUME,
     DataConfig,
-    ModelConfig,
     OptimConfig,
     RunConfig,
     SamplingConfig,

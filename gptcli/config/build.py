@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 import tomlkit
 from pydantic import BaseModel, ValidationError
 
+from gptcli.config.model import ModelConfig
 from gptcli.config.presets import PRESET_ALIASES, PRESETS, default_family, family, nearest_name, preset
 from gptcli.config.problems import problems, shown
-from gptcli.config.schema import ModelConfig, RunConfig
+from gptcli.config.schema import RunConfig
 from gptcli.config.values import MAX_SHOWN, Values, flatten, merge, parse_toml, read_config_file
 from gptcli.errors import ConfigError
 

@@ -23,6 +23,8 @@ def problems(error: ValidationError, section: type[BaseModel]) -> Iterable[tuple
     A key that is unknown has the reason "unknown", one that is needed "missing".
     """
     for problem in error.errors():
+        if problem["type"] == "default_factory_not_called":  # a derived field, because of another field's problem
+            continue
         location = tuple(str(part) for part in problem["loc"])
         yield ".".join(location), problem["input"], _reason(problem, location, section)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
+from gptcli.config.model import ModelConfig
 from gptcli.config.types import (
     DEFAULT_SEED,
     MAX_COUNT,
@@ -23,12 +24,8 @@ from gptcli.config.types import (
     Fraction,
     Positive,
     Section,
-    Width,
     open_if_auto,
 )
-
-MAX_EXPERTS = 2048
-"""Upper limit of experts in all layers together."""
 
 
 class TokenizerConfig(Section):
@@ -58,115 +55,6 @@ class DataConfig(Section):
     """Share of the text, its last part, held out for validation (default: 0.1, less for large text)."""
     include: Annotated[tuple[str, ...], Field(strict=False)] = ("*.txt", "*.md")
     """File name patterns to read from folders."""
-
-
-class ModelConfig(Section):
-    """A decoder-only transformer; the fields after `dropout` default to GPT-2 (docs/architectures.md)."""
-
-    vocab_size: Annotated[int, Field(ge=1, le=2**24)]
-    """Vocabulary size, the rows of the token embedding."""
-    n_layer: Annotated[int, Field(ge=1, le=512)]
-    """Number of blocks."""
-    n_head: Width
-    """Attention heads per block."""
-    n_embd: Width
-    """Width of the residual stream."""
-    block_size: Annotated[int, Field(ge=1, le=2**20)]
-    """Context length in tokens."""
-    dropout: Fraction = 0.0
-    """Share of activations dropped in training."""
-    n_kv_head: Count | None = None
-    """Key and value heads, each shared by n_head / n_kv_head query heads (default: n_head)."""
-    head_dim: Width | None = None
-    """Width of an attention head (default: n_embd / n_head)."""
-    qk_norm: bool = False
-    """Apply RMSNorm to the queries and keys of each head."""
-    sliding_window: Count | None = None
-    """Attention window in tokens, the current one included (default: full causal attention)."""
-    windowed_layers: Literal["all", "alternate"] = "all"
-    """Layers that use the sliding window: `all`, or `alternate` (the first, the third and so on)."""
-    position: Literal["learned", "sinusoidal", "rope"] = "learned"
-    """Position encoding: `learned`, `sinusoidal` or `rope`."""
-    rope_base: Positive = 10_000.0
-    """Base of the rotary frequencies."""
-    rope_scaling: Annotated[Finite, Field(ge=1)] = 1.0
-    """Divisor of rotary positions. A model trained on T tokens then covers `rope_scaling` times T without larger
-    angles than in training."""
-    norm: Literal["layernorm", "rmsnorm"] = "layernorm"
-    """Normalization: `layernorm` or `rmsnorm`."""
-    norm_placement: Literal["pre", "post"] = "pre"
-    """Norms before each sub-layer (`pre`), or after the residual sum (`post`)."""
-    norm_epsilon: Positive = 1e-5
-    """Epsilon of the norms."""
-    mlp: Literal["gelu", "relu2", "swiglu"] = "gelu"
-    """Nonlinearity of the MLP: `gelu`, `relu2` or `swiglu`."""
-    mlp_width: Annotated[int, Field(ge=1, le=2**18)] | None = None
-    """Width inside the MLP (default: 4 n_embd; for swiglu 8/3 n_embd, rounded up to a multiple of 32)."""
-    n_expert: Annotated[int, Field(ge=0, le=256)] = 0
-    """Experts per block, chosen for each token by a router; 0: a single MLP without a router."""
-    n_expert_active: Count = 2
-    """Experts that process each token."""
-    bias: bool = True
-    """Use biases in linear layers and LayerNorm."""
-    tied: bool = True
-    """Share the weights of the token embedding with the output head."""
-    logit_softcap: Annotated[Finite, Field(ge=0)] = 0.0
-    """Bound of the logits, plus and minus, by a scaled tanh; 0: unbounded."""
-
-    @property
-    def head_width(self) -> int:
-        return self.head_dim or self.n_embd // self.n_head
-
-    @property
-    def kv_heads(self) -> int:
-        return self.n_kv_head or self.n_head
-
-    @property
-    def qkv_rows(self) -> tuple[int, int, int]:
-        """Rows of queries, keys and values in the matrix that computes all three."""
-        return self.n_head * self.head_width, self.kv_heads * self.head_width, self.kv_heads * self.head_width
-
-    @property
-    def mlp_inner(self) -> int:
-        """Width inside the MLP, of each expert if there are several."""
-        if self.mlp_width:
-            return self.mlp_width
-        return 32 * -(-8 * self.n_embd // 96) if self.mlp == "swiglu" else 4 * self.n_embd
-
-    @property
-    def mlp_rows(self) -> int:
-        """Rows of the MLP's first matrix: SwiGLU has a gate for each value."""
-        return self.mlp_inner * (2 if self.mlp == "swiglu" else 1)
-
-    def window_of(self, layer: int) -> int | None:
-        """Attention window of a layer in tokens; None: full causal attention."""
-        windowed = self.windowed_layers == "all" or layer % 2 == 0
-        return self.sliding_window if windowed else None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_kv_heads(cls, values: object) -> object:
-        if not isinstance(values, dict) or values.get("n_kv_head") is not None:
-            return values  # not a table of settings: refused afterwards
-        return values | {"n_kv_head": values.get("n_head")}
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> ModelConfig:
-        if self.n_embd % self.n_head and not self.head_dim:
-            raise ValueError(f"n_embd ({self.n_embd}) must be a multiple of n_head ({self.n_head})")
-        if self.n_head % self.kv_heads:
-            raise ValueError(f"n_head ({self.n_head}) must be a multiple of n_kv_head ({self.n_kv_head})")
-        if self.position == "rope" and self.head_width % 2:
-            raise ValueError(f"position = 'rope' needs heads of an even width, and theirs is {self.head_width}")
-        if self.n_layer * self.n_expert > MAX_EXPERTS:
-            raise ValueError(f"n_layer ({self.n_layer}) times n_expert ({self.n_expert}) must be {MAX_EXPERTS} at most")
-        if self.n_expert == 1:
-            raise ValueError("n_expert must be 0 or at least 2")
-        if self.n_expert and self.n_expert_active > self.n_expert:
-            raise ValueError(
-                f"n_expert_active ({self.n_expert_active}) must not be more than n_expert ({self.n_expert})"
-            )
-        return self
 
 
 def _off_or_two(value: float) -> float:

@@ -106,7 +106,7 @@ def _pieces(name: str, tensor: Tensor, config: ModelConfig) -> Iterator[tuple[st
     if module == "attn.c_attn" and config.position == "rope":
         q, k, v = torch.split(tensor, [*config.qkv_rows])
         if not config.qk_norm:
-            q, k = _neighbours(q, config.head_width), _neighbours(k, config.head_width)
+            q, k = _neighbours(q, config.head_dim), _neighbours(k, config.head_dim)
         for letter, piece in zip("qkv", (q, k, v), strict=True):
             yield f"{prefix}attn_{letter}{suffix}", piece
     elif module == "mlp.c_fc" and config.mlp == "swiglu":

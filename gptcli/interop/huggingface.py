@@ -18,7 +18,8 @@ from gptcli.errors import ModelFolderError
 from gptcli.interop.architecture import HEAD, Architecture, Part
 from gptcli.interop.gpt2 import GPT2
 from gptcli.interop.llama import LLAMA, MISTRAL, MIXTRAL, QWEN3, QWEN3_MOE
-from gptcli.model.gpt import INITIAL_DEVIATION, parameter_shapes
+from gptcli.model.cost import parameter_shapes
+from gptcli.model.gpt import INITIAL_DEVIATION
 
 OWN = Architecture(
     model_type="gptcli",
@@ -80,9 +81,9 @@ def no_counterpart(config: ModelConfig) -> str:
 
 def _unlike(config: ModelConfig, knobs: Mapping[str, Any]) -> list[str]:
     values = config.model_dump(mode="json")
-    if config.kv_heads == config.n_head:
+    if config.n_kv_head == config.n_head:
         values["n_kv_head"] = None
-    if config.n_head * config.head_width == config.n_embd:
+    if config.n_head * config.head_dim == config.n_embd:
         values["head_dim"] = None
     return [f"{key} = {str(values[key]).lower()}" for key, value in knobs.items() if values[key] != value]
 

@@ -14,7 +14,7 @@ from gptcli.config.presets import PRESET_ALIASES, PRESETS, default_family
 from gptcli.dataset.folder import is_dataset
 from gptcli.errors import GptcliError, ModelFolderError, UsageError
 from gptcli.interop.hub import model_name
-from gptcli.model.gpt import parameter_count
+from gptcli.model.cost import parameter_count
 from gptcli.report.datasets import DatasetList, holds_datasets, list_datasets
 from gptcli.report.machine import MachineReport
 from gptcli.report.model import ModelReport, describe_model

@@ -12,10 +12,10 @@ from gptcli.config import MAX_COUNT, RunConfig, TokenizerConfig
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import CorpusError, GptcliError, OutOfMemoryError, UsageError
 from gptcli.interop.huggingface import no_counterpart
-from gptcli.machine import free_memory
-from gptcli.memory import largest_micro_batch, training_memory
+from gptcli.machine import free_memory, process_memory
+from gptcli.model.cost import parameter_count
 from gptcli.model.devices import choose_dtype
-from gptcli.model.gpt import parameter_count
+from gptcli.model.memory import largest_micro_batch, training_memory
 from gptcli.runs.decision import Decision, FineTune, NewRun, Resume, run_config
 from gptcli.runs.pace import steps_within
 from gptcli.runs.pretrained import evaluation_rhythm, notes_on, verified_sha256
@@ -63,7 +63,8 @@ def complete(request: Request, decision: Decision, dataset: Dataset, device: tor
         micro_batch_size,
         dtype.dtype,
         device.type,
-        recompute=config.train.activation_checkpointing,
+        process_memory(device.type, trains=True),
+        activation_checkpointing=config.train.activation_checkpointing,
     ).total  # before a model is built to see how fast it trains
     config = _with_train(config, max_steps=_max_steps(config, dataset, device, refusal))
     if isinstance(decision, FineTune):
@@ -114,13 +115,15 @@ def _micro_batch_size(
 ) -> tuple[int, OutOfMemoryError | None]:
     """The micro-batch size: as stated, or as large as fits into `free` bytes; and why training is refused, if it is."""
     train = config.train
-    recompute = train.activation_checkpointing
-    fitting = largest_micro_batch(config.model, train.batch_size, free, dtype, device.type, recompute=recompute)
+    checkpointing = train.activation_checkpointing
+    fitting = largest_micro_batch(
+        config.model, train.batch_size, free, dtype, device.type, activation_checkpointing=checkpointing
+    )
     stated = train.micro_batch_size
     if stated is None and fitting is not None:
         return fitting, None
     size = min(stated or 1, train.batch_size)
-    needed = training_memory(config.model, size, dtype, device.type, recompute=recompute).needed
+    needed = training_memory(config.model, size, dtype, device.type, activation_checkpointing=checkpointing).needed
     if device.type != "cpu" or needed <= free:
         return size, None
     hint = f"Use `train.micro_batch_size = {fitting}`: the result is the same." if fitting else "Use a smaller model."

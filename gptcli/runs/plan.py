@@ -20,7 +20,7 @@ from gptcli.config import CHANGEABLE_ON_RESUME, DataConfig, RunConfig, Tokenizer
 from gptcli.dataset.folder import Dataset
 from gptcli.dataset.preparing import OnProgress, Prepared, find_or_prepare, put_back
 from gptcli.errors import GptcliError, ModelFolderError, StorageError, UsageError
-from gptcli.model.gpt import parameter_shapes
+from gptcli.model.cost import parameter_shapes
 from gptcli.runs.budget import why_finished
 from gptcli.runs.completion import complete
 from gptcli.runs.decision import Decision, FineTune, NewRun, Resume, check, decide, training_device
