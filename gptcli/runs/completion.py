@@ -19,7 +19,7 @@ from gptcli.config.presets import fine_tuning
 from gptcli.config.values import Values, flatten, merge, nest
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import CorpusError, OutOfMemoryError, UsageError
-from gptcli.interop.huggingface import no_counterpart
+from gptcli.interop.huggingface import compatibility_note
 from gptcli.machine import free_memory
 from gptcli.memory import largest_micro_batch, training_memory
 from gptcli.model.devices import choose_dtype
@@ -90,7 +90,7 @@ def complete_config(
     notes = [
         *(starting_notes(start, config) if start and start.is_new else []),
         f"Model: {_shape(config)}" + (f", the default on {_a_device(device)}." if chose_preset else "."),
-        *([alone] if (alone := no_counterpart(config.model)) else []),
+        *([alone] if (alone := compatibility_note(config.model)) else []),
         f"Budget: {_budget(config, dataset)}.",
         f"Numbers: {number_format.name}, {'as the run began' if stored else number_format.reason}.",
         f"Memory: about {memory / 1e9:.2f} GB; {free / 1e9:.1f} GB are free.",
