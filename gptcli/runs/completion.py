@@ -11,7 +11,7 @@ from gptcli.checkpoints.names import TOKENIZER
 from gptcli.config import MAX_COUNT, RunConfig, TokenizerConfig
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import CorpusError, GptcliError, OutOfMemoryError, UsageError
-from gptcli.interop.huggingface import no_counterpart
+from gptcli.interop.huggingface import compatibility_note
 from gptcli.machine import free_memory, process_memory
 from gptcli.model.cost import parameter_count
 from gptcli.model.devices import choose_dtype
@@ -76,7 +76,7 @@ def complete(request: Request, decision: Decision, dataset: Dataset, device: tor
         notes=[
             *(notes_on(decision.pretrained, config) if isinstance(decision, FineTune) else []),
             f"Model: {_shape(config)}{_default_note(request, decision, device)}.",
-            *([alone] if (alone := no_counterpart(config.model)) else []),
+            *([alone] if (alone := compatibility_note(config.model)) else []),
             f"Budget: {_budget(config, dataset)}.",
             f"Dtype: {dtype.name}, {'as the run began' if isinstance(decision, Resume) else dtype.reason}.",
             f"Memory: about {memory / 1e9:.2f} GB; {free / 1e9:.1f} GB are free.",

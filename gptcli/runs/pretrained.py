@@ -21,7 +21,8 @@ from gptcli.config.presets import FINE_TUNING_EVALUATIONS, preset
 from gptcli.config.values import Values, flatten
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import ModelFolderError, UsageError
-from gptcli.interop.hub import is_address, local_model
+from gptcli.interop.download import local_model
+from gptcli.interop.hub import is_address
 from gptcli.interop.huggingface import tensors_from_hf, tensors_to_hf
 from gptcli.model.resize import resized
 from gptcli.runs.request import Request
