@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import subprocess
@@ -11,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from gptcli import storage
 from gptcli.errors import StorageError
 from gptcli.storage import (
     AppendLog,
@@ -23,8 +23,10 @@ from gptcli.storage import (
     remove_directory,
     remove_leftovers,
     to_json,
+    unnamed_file,
     write_file,
 )
+from tests.conftest import ROOT
 
 
 def fail_with(code: int) -> OSError:
@@ -51,7 +53,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
     def refuse(*arguments: object) -> None:
         raise fail_with(errno.ENOSPC)
 
-    monkeypatch.setattr(storage.os, where, refuse)
+    monkeypatch.setattr(os, where, refuse)
     with pytest.raises(StorageError, match="no space left") as caught, new_directory(tmp_path / "b") as new:
         new.write("one", b"1")
     assert "Free some space" in caught.value.hint
@@ -96,7 +98,7 @@ def test_a_file_is_old_or_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         raise fail_with(errno.EROFS)
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage.os, "replace", refuse)
+        patch.setattr(os, "replace", refuse)
         with pytest.raises(StorageError, match="read-only"):
             write_file(tmp_path / "a", b"new")
     assert (tmp_path / "a").read_bytes() == b"old"
@@ -177,8 +179,7 @@ else:
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
     def other() -> str:
         command = [sys.executable, "-c", ANOTHER_WRITER, str(tmp_path / "run")]
-        root = Path(storage.__file__).parent.parent
-        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
     with FolderLock(tmp_path / "run"):
         assert other() == f"Another process is writing to '{tmp_path / 'run'}'."
@@ -191,7 +192,7 @@ def test_a_lock_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def refuse(*arguments: object) -> None:
         raise fail_with(errno.ENOLCK)
 
-    monkeypatch.setattr(storage.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     with pytest.raises(StorageError, match="no locks available"):
         FolderLock(tmp_path)
 
@@ -242,7 +243,7 @@ def test_replacing_that_fails_loses_nothing(tmp_path: Path, monkeypatch: pytest.
             raise fail_with(errno.EIO)
         plain(source, target)
 
-    monkeypatch.setattr(storage.os, "rename", rename)
+    monkeypatch.setattr(os, "rename", rename)
     with pytest.raises(StorageError), new_directory(tmp_path / "b", replace=True) as new:
         new.write("one", b"new")
     assert (tmp_path / "b/one").read_bytes() == (b"new" if failing == 3 else b"old")
@@ -264,3 +265,15 @@ def test_json_is_readable_and_strict() -> None:
     assert to_json({"a": "ä"}) == '{\n  "a": "ä"\n}\n'.encode()
     with pytest.raises(ValueError, match="not JSON compliant"):
         to_json({"a": float("nan")})
+
+
+def test_an_unnamed_file_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with unnamed_file() as file:
+        file.write(b"text")
+        file.seek(0)
+        assert file.read() == b"text"
+        assert names(tmp_path) == set()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    with pytest.raises(StorageError, match="no such file"), unnamed_file():
+        pass
