@@ -138,7 +138,7 @@ def _add_model(writer: GGUFWriter, config: ModelConfig, name: str, type: GgufTyp
     writer.add_context_length(config.block_size)
     writer.add_embedding_length(config.n_embd)
     writer.add_block_count(config.n_layer)
-    writer.add_feed_forward_length(config.mlp_inner)
+    writer.add_feed_forward_length(config.mlp_width)
     writer.add_head_count(config.n_head)
     writer.add_vocab_size(config.vocab_size)
     writer.add_file_type(LlamaFileType[{"f32": "ALL_F32"}.get(type, f"MOSTLY_{type.upper()}")])
@@ -153,16 +153,16 @@ def _add_model(writer: GGUFWriter, config: ModelConfig, name: str, type: GgufTyp
     if config.n_expert:
         writer.add_expert_count(config.n_expert)
         writer.add_expert_used_count(config.n_expert_active)
-        writer.add_expert_feed_forward_length(config.mlp_inner)
+        writer.add_expert_feed_forward_length(config.mlp_width)
 
 
 def _add_rope(writer: GGUFWriter, config: ModelConfig) -> None:
     from gguf import RopeScalingType
 
-    writer.add_head_count_kv(config.kv_heads)
-    writer.add_key_length(config.head_width)
-    writer.add_value_length(config.head_width)
-    writer.add_rope_dimension_count(config.head_width)
+    writer.add_head_count_kv(config.n_kv_head)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    writer.add_rope_dimension_count(config.head_dim)
     writer.add_rope_freq_base(config.rope_base)
     if config.rope_scaling != 1:
         writer.add_rope_scaling_type(RopeScalingType.LINEAR)

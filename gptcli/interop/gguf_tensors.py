@@ -104,7 +104,7 @@ def _pieces(name: str, tensor: Tensor, config: ModelConfig) -> Iterator[tuple[st
     if module == "attn.c_attn" and config.position == "rope":
         q, k, v = torch.split(tensor, [*config.qkv_rows])
         if not config.qk_norm:
-            q, k = _interleaved(q, config.head_width), _interleaved(k, config.head_width)
+            q, k = _interleaved(q, config.head_dim), _interleaved(k, config.head_dim)
         for letter, piece in zip("qkv", (q, k, v), strict=True):
             yield f"{prefix}attn_{letter}{suffix}", piece
     elif module == "mlp.c_fc" and config.mlp == "swiglu":
@@ -115,9 +115,9 @@ def _pieces(name: str, tensor: Tensor, config: ModelConfig) -> Iterator[tuple[st
         yield f"{prefix}{_IN_BLOCK[module]}{suffix}", tensor
 
 
-def _interleaved(rows: Tensor, head_width: int) -> Tensor:
+def _interleaved(rows: Tensor, head_dim: int) -> Tensor:
     """Rows of queries or keys, (heads · D, C), with the two rows of each rope pair side by side, (heads, D/2, 2, C)."""
-    return rows.view(-1, 2, head_width // 2, rows.shape[-1]).transpose(1, 2)
+    return rows.view(-1, 2, head_dim // 2, rows.shape[-1]).transpose(1, 2)
 
 
 def _shape(name: str, parts: list[Tensor]) -> tuple[int, ...]:

@@ -36,7 +36,7 @@ def _to_config(config: ModelConfig) -> dict[str, Any]:
         "n_embd": config.n_embd,
         "n_layer": config.n_layer,
         "n_head": config.n_head,
-        "n_inner": config.mlp_width,
+        "n_inner": config.model_dump()["mlp_width"],  # None, transformers' default, where it is derived
         "activation_function": "gelu_new",
         "layer_norm_epsilon": config.norm_epsilon,
         "resid_pdrop": config.dropout,

@@ -20,7 +20,8 @@ from gptcli.errors import ModelFolderError
 from gptcli.interop.architecture import HEAD, Architecture, HfTensor, as_json, wrong_value
 from gptcli.interop.gpt2 import GPT2
 from gptcli.interop.llama import LLAMA, MISTRAL, MIXTRAL, QWEN3, QWEN3_MOE
-from gptcli.model.gpt import INITIAL_DEVIATION, parameter_shapes
+from gptcli.model.cost import parameter_shapes
+from gptcli.model.gpt import INITIAL_DEVIATION
 
 _ANY_MODEL = {"vocab_size": "vocab_size", "tied": "tie_word_embeddings"}
 """Keys of every `config.json`, by `ModelConfig` fields."""
@@ -76,9 +77,9 @@ def compatibility_note(config: ModelConfig) -> str:
 
 def _differences(config: ModelConfig, architecture: Architecture) -> list[str]:
     values = config.model_dump(mode="json")
-    if config.kv_heads == config.n_head:
+    if config.n_kv_head == config.n_head:
         values["n_kv_head"] = None
-    if config.n_head * config.head_width == config.n_embd:
+    if config.n_head * config.head_dim == config.n_embd:
         values["head_dim"] = None
     settings = architecture.settings.items()
     return [f"{key} = {str(values[key]).lower()}" for key, value in settings if values[key] != value]

@@ -43,7 +43,7 @@ def _tensors(name: str, config: ModelConfig, *, mlp: str, gate: str, up: str, do
         place = block + (f"{mlp}.experts.{expert[1]}." if expert[1] else "mlp.")
         if expert[2] == "c_proj":
             return [HfTensor(f"{place}{down}.weight")]
-        return [HfTensor(f"{place}{x}.weight", config.mlp_inner) for x in (gate, up)]
+        return [HfTensor(f"{place}{x}.weight", config.mlp_width) for x in (gate, up)]
     return [HfTensor(f"{block}{_IN_BLOCK[module]}.weight")]
 
 
@@ -59,11 +59,11 @@ def _to_config(config: ModelConfig) -> dict[str, Any]:
     scaling = {"rope_type": "linear", "factor": config.rope_scaling} if config.rope_scaling != 1 else {}
     return {
         "hidden_size": config.n_embd,
-        "intermediate_size": config.mlp_inner,
+        "intermediate_size": config.mlp_width,
         "num_hidden_layers": config.n_layer,
         "num_attention_heads": config.n_head,
-        "num_key_value_heads": config.kv_heads,
-        "head_dim": config.head_width,
+        "num_key_value_heads": config.n_kv_head,
+        "head_dim": config.head_dim,
         "hidden_act": "silu",
         "max_position_embeddings": config.block_size,
         "rms_norm_eps": config.norm_epsilon,
@@ -144,7 +144,7 @@ def _qwen3_moe_to_config(config: ModelConfig) -> dict[str, Any]:
     return _to_config(config) | {
         "use_sliding_window": config.sliding_window is not None,
         "sliding_window": config.sliding_window,
-        "moe_intermediate_size": config.mlp_inner,
+        "moe_intermediate_size": config.mlp_width,
         "num_experts": config.n_expert,
         "num_experts_per_tok": config.n_expert_active,
         "norm_topk_prob": True,

@@ -146,12 +146,12 @@ def check_family(name: str, path: Path) -> None:
     assert config_from_hf(theirs.config.to_dict(), "theirs").model_copy(update=_written_out(model.config)) == (
         model.config.model_copy(update=_written_out(model.config))
     )
-    assert config_from_hf(json.loads((path / "config.json").read_text()), "ours").mlp_inner == model.config.mlp_inner
+    assert config_from_hf(json.loads((path / "config.json").read_text()), "ours").mlp_width == model.config.mlp_width
 
 
 def _written_out(config: ModelConfig) -> dict[str, Any]:
     """What our config may leave open, and theirs always states."""
-    return {"n_kv_head": config.kv_heads, "mlp_width": config.mlp_inner}
+    return {"n_kv_head": config.n_kv_head, "mlp_width": config.mlp_width}
 
 
 @pytest.mark.parametrize("name", FAMILIES)
