@@ -54,9 +54,9 @@ class UpdateStopped(Exception):  # noqa: N818 - a request to stop is not an erro
 
 
 def unless_stopped(backward: Callable[[Tensor], None], should_stop: Callable[[], bool]) -> Callable[[Tensor], None]:
-    """`backward` for the micro-batches of an update; before all but the first, raises UpdateStopped if a stop was asked for.
+    """`backward` for the micro-batches of an update, which may take minutes.
 
-    A large batch in small micro-batches may take minutes.
+    Raises UpdateStopped before any but the first if a stop was asked for.
     """
     begun = False
 
