@@ -163,18 +163,5 @@ Include = Annotated[
 ]
 
 
-def require_bpe_for_a_size(kind: str | None = None, vocab_size: int | None = None, **_others: object) -> None:
-    """Raise UsageError for a vocabulary size that would be passed over: only BPE learns its vocabulary to a size."""
-    from gptcli.errors import UsageError
-
-    if vocab_size is not None and kind not in (None, "auto", "bpe"):
-        what = "characters has" if kind == "char" else f"'{kind}' has"
-        raise UsageError(
-            f"A vocabulary of {what} a size of its own.", "Leave out --vocab-size, or use --tokenizer bpe."
-        )
-
-
-DATA_ROOT = Path("data")
-"""Where prepared datasets are kept, below the working directory."""
 RUNS_ROOT = Path("runs")
 """Where runs are kept, below the working directory."""

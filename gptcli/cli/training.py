@@ -12,11 +12,13 @@ from typing import Any
 import torch
 
 from gptcli.checkpoints.run_folder import is_run
-from gptcli.cli.options import DATA_ROOT, RUNS_ROOT, require_bpe_for_a_size
+from gptcli.cli.options import RUNS_ROOT
 from gptcli.config import DataConfig, TokenizerConfig, load_config_file, parse_section
 from gptcli.config.values import Values, flatten, merge, nest, parse_setting
 from gptcli.dataset.folder import is_dataset
-from gptcli.dataset.preparing import Prepared, find_or_prepare, name_of, put_back
+from gptcli.dataset.place import dataset_name, dataset_roots, restore_interrupted
+from gptcli.dataset.preparing import Prepared, find_or_prepare
+from gptcli.dataset.vocabulary import require_bpe_for_size
 from gptcli.errors import Interrupted, UsageError
 from gptcli.interop.hub import is_address
 from gptcli.runs.completion import check_request
@@ -61,10 +63,10 @@ class TrainOptions:
 
 def run_training(options: TrainOptions, output: Output, command: str) -> None:
     """Prepare the data, plan, train, and print the result; `command` is what the user typed, to continue with."""
-    put_back(*options.data)
+    restore_interrupted(*options.data)
     request = _request(options)
     _check_data(options, request)
-    path = run_folder(request, options.out or RUNS_ROOT / name_of(options.data))
+    path = run_folder(request, options.out or RUNS_ROOT / dataset_name(options.data))
     device, moved = run_device(request, path)
     check_request(request, path, device)  # before anything is downloaded
     start = find_start(request, path, quiet=output.quiet)
@@ -73,7 +75,7 @@ def run_training(options: TrainOptions, output: Output, command: str) -> None:
     if moved:
         output.note(moved)
     with tempfile.TemporaryDirectory() as scratch:
-        prepared = _prepare(options, request, start, Path(scratch) if options.dry_run else None, output)
+        prepared = _prepare(options, request, start, path, Path(scratch) if options.dry_run else None, output)
         plan = make_plan(request, prepared.dataset, path, device, start)
         if options.dry_run:
             show_dry_run(output, plan, prepared.dataset)
@@ -131,18 +133,20 @@ def _check_data(options: TrainOptions, request: Request) -> None:
         message = "model.vocab_size cannot be set: the model has a row for each id of its tokenizer."
         raise UsageError(message, "Choose the size of a vocabulary with --vocab-size.")
     layer = request.explicit if "tokenizer.vocab_size" in stated else request.file
-    require_bpe_for_a_size(**layer.get("tokenizer", {}))
+    stated_tokenizer = layer.get("tokenizer", {})
+    require_bpe_for_size(stated_tokenizer.get("kind"), stated_tokenizer.get("vocab_size"))
 
 
 def _prepare(
-    options: TrainOptions, request: Request, start: Start | None, scratch: Path | None, output: Output
+    options: TrainOptions, request: Request, start: Start | None, path: Path, scratch: Path | None, output: Output
 ) -> Prepared:
     """The dataset of the data that was named: opened, found again or made; with the tokenizer of a start."""
     own = {"kind": str(start.folder.resolve())} if start else {}
     settings = parse_section(TokenizerConfig, merge(request.explicit.get("tokenizer", {}), own))
     data = parse_section(DataConfig, request.explicit.get("data", {}))
     with PreparingDisplay(output) as display:
-        return find_or_prepare(options.data, DATA_ROOT, settings, data, scratch=scratch, on_progress=display.update)
+        roots = dataset_roots(path)
+        return find_or_prepare(options.data, roots, settings, data, scratch=scratch, on_progress=display.update)
 
 
 def _conclude(end: RunFinished, run: Path, output: Output, command: str) -> None:
