@@ -40,7 +40,7 @@ def eval_(
     from gptcli.config import DataConfig, parse_section
     from gptcli.config.values import nest
     from gptcli.generation.load import load_for_sampling
-    from gptcli.interop.hub import local_model
+    from gptcli.interop.download import local_model
     from gptcli.report.scores import score_texts
     from gptcli.ui.console import Output
     from gptcli.ui.preparing import PreparingDisplay

@@ -49,7 +49,7 @@ def inspect(
     no_color: options.NoColor = False,
 ) -> None:
     """Show what something is: parts, shapes, memory, counts."""
-    from gptcli.interop.hub import local_model
+    from gptcli.interop.download import local_model
     from gptcli.ui.console import Output
     from gptcli.ui.reports import show_report
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def model_path(run: str | None, doing: str, output: Output) -> Path:
     """The folder of the model that was named, or the newest run, and a note that tells which: "Sampling from …"."""
     from gptcli.generation.load import find_run
-    from gptcli.interop.hub import local_model
+    from gptcli.interop.download import local_model
 
     if run is not None:
         return local_model(run, quiet=output.quiet)

@@ -27,11 +27,11 @@ from gptcli.dataset.sources import (
     size_of,
 )
 from gptcli.dataset.splits import split_parts
-from gptcli.dataset.vocabulary import given_tokenizer, make_tokenizer, require_bpe_for_size, require_known
+from gptcli.dataset.vocabulary import make_tokenizer, require_bpe_for_size, require_known
 from gptcli.dataset.writing import write_dataset
 from gptcli.errors import CorpusError, DatasetError
 from gptcli.tokenizer.bytelevel import Unknown
-from gptcli.tokenizer.tokenizer import Tokenizer
+from gptcli.tokenizer.tokenizer import Tokenizer, is_path, load_tokenizer
 
 OnProgress = Callable[[str, int, int], None]
 """Called with the stage ("hashing", "reading", "training tokenizer", "encoding"), bytes done, and total bytes."""
@@ -98,6 +98,7 @@ def find_or_prepare(
     tokenizer: TokenizerConfig,
     data: DataConfig,
     *,
+    given: Tokenizer | None = None,
     unknown: Unknown = "error",
     scratch: Path | None = None,
     on_progress: OnProgress | None = None,
@@ -105,12 +106,13 @@ def find_or_prepare(
     """The dataset of `inputs`: a dataset folder itself, or texts as `<root>/<name>-<8 hex of the key>/`.
 
     It is looked for in all of `roots` (see `place.dataset_roots`), and made in the first that can be written; in
-    `scratch` instead, if that is given. Raises as `tokenize` does.
+    `scratch` instead, if that is given. A `given` tokenizer replaces the one that `tokenizer` asks for. Raises as
+    `tokenize` does.
     """
     restore_interrupted(*inputs)
     if len(inputs) == 1 and is_dataset(inputs[0]):
         return Prepared(open_dataset(Path(inputs[0])), reused=True)
-    with _preparation(inputs, tokenizer, data, unknown, on_progress) as preparation:
+    with _preparation(inputs, tokenizer, data, unknown, on_progress, given) as preparation:
         name = name_of_text(inputs[0])
         for found in (root / f"{name}-{key[:8]}" for root in roots for key in preparation.possible_keys()):
             restore_interrupted(found)
@@ -205,12 +207,18 @@ class _Preparation:
 
 @contextmanager
 def _preparation(
-    inputs: Sequence[str], config: TokenizerConfig, data: DataConfig, unknown: Unknown, on_progress: OnProgress | None
+    inputs: Sequence[str],
+    config: TokenizerConfig,
+    data: DataConfig,
+    unknown: Unknown,
+    on_progress: OnProgress | None,
+    given: Tokenizer | None = None,
 ) -> Iterator[_Preparation]:
     for path in inputs:
         if path != STANDARD_INPUT and is_dataset(path):
             raise CorpusError(f"'{path}' is a dataset already, not text.", "Train on it, without other text.")
-    given = given_tokenizer(config)  # its errors come before any text is read
+    if given is None and is_path(config.kind):
+        given = load_tokenizer(Path(config.kind))  # an error is reported before any text is read
     with find_texts(inputs, data.include) as sources:
         report = _reporter(on_progress, sum(map(size_of, sources)))
         on_bytes = report("hashing")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from pathlib import Path
 from typing import Literal
 
 from gptcli.config import TokenizerConfig
@@ -14,7 +13,7 @@ from gptcli.dataset.splits import Part, PartReader, utf8_length
 from gptcli.errors import TokenizerError, UsageError, counted
 from gptcli.tokenizer.bpe import train_bpe
 from gptcli.tokenizer.char import char_tokenizer
-from gptcli.tokenizer.tokenizer import Tokenizer, is_path, load_tokenizer
+from gptcli.tokenizer.tokenizer import Tokenizer
 
 CHAR_BELOW_BYTES = 5_000_000
 """Characters for less text than this, BPE for more."""
@@ -33,16 +32,11 @@ def choose_kind(corpus: Corpus) -> tuple[Literal["char", "bpe"], str]:
 
 
 def require_bpe_for_size(kind: str | None, vocab_size: int | None) -> None:
-    """Raise UsageError for a vocabulary size with another tokenizer than BPE, the only one that learns to a size."""
+    """Raise UsageError for a vocabulary size without effect: only BPE learns a vocabulary of a given size."""
     if vocab_size is not None and kind not in (None, "auto", "bpe"):
-        what = "a character tokenizer" if kind == "char" else f"'{kind}'"
-        message = f"The vocabulary size cannot be chosen: {what} has a size of its own."
-        raise UsageError(message, "Leave out `tokenizer.vocab_size`, or use `tokenizer.kind = bpe`.")
-
-
-def given_tokenizer(config: TokenizerConfig) -> Tokenizer | None:
-    """The tokenizer that `config` names by its path; None if one is to be made. Raises TokenizerError."""
-    return load_tokenizer(Path(config.kind)) if is_path(config.kind) else None
+        owner = "characters" if kind == "char" else f"'{kind}'"
+        hint = "Leave out `tokenizer.vocab_size`, or use `tokenizer.kind = bpe`."
+        raise UsageError(f"A vocabulary of {owner} has a size of its own.", hint)
 
 
 def require_known(tokenizer: Tokenizer, corpus: Corpus) -> None:

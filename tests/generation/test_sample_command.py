@@ -132,7 +132,7 @@ def test_unknown_characters(sample: Sample) -> None:
         (["--dtype", "int8"], "--dtype"),
         (["--device", "abacus"], "no device called 'abacus'"),
         (["--device", "meta"], "'meta' is not supported"),
-        (["--device", ""], "An empty value was given for 'device'."),
+        (["--device", ""], "An empty value was given for --device."),
         (["--checkpoint", "latest"], "Use best, last or the step of a checkpoint."),
         (["-p", "a", "-f", "b"], "--prompt and --prompt-file"),
         (["-p", "a", "-i"], "--prompt and --interactive"),
@@ -190,7 +190,7 @@ def test_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_help_tells_the_defaults() -> None:
-    command = typer.main.get_command(app).commands["sample"]  # type: ignore[attr-defined]
+    command = typer.main.get_command(app).commands["sample"].load()  # type: ignore[attr-defined]
     told = {}
     for parameter in command.params:
         found = re.search(r"\(default: ([\d.]+)\)\.$", getattr(parameter, "help", None) or "")
