@@ -40,6 +40,11 @@ def clause(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:].rstrip(".")
 
 
+def counted(count: int, noun: str) -> str:
+    """A number with its noun: "1 token", "2,000 tokens"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 class GptcliError(Exception):
     """An expected failure: `message` is one human sentence, `hint` says what to do next ("" for none)."""
 
