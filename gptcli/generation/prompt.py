@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from gptcli.checkpoints.model_folder import LoadedModel
-from gptcli.dataset.sources import find_texts, read_text
+from gptcli.dataset.plain_text import read_text
+from gptcli.dataset.sources import find_texts
 from gptcli.errors import CorpusError, UsageError
 from gptcli.tokenizer.bytelevel import Unknown
 

@@ -20,9 +20,10 @@ import numpy as np
 import torch
 
 from gptcli.checkpoints.model_folder import LoadedModel
+from gptcli.dataset.corpus import scan
+from gptcli.dataset.plain_text import read_text
 from gptcli.dataset.preparing import OnProgress
-from gptcli.dataset.sources import TextFile, find_texts, naming, read_text
-from gptcli.dataset.survey import survey
+from gptcli.dataset.sources import Source, find_texts, naming
 from gptcli.errors import CorpusError, UsageError
 from gptcli.model.gpt import GPT
 from gptcli.model.loss import bits_per_unit, perplexity
@@ -138,24 +139,24 @@ def score_texts(
             f"A stride of {chosen:,} leaves tokens out: the context is {context:,}.", f"Use --stride {context} at most."
         )
     with find_texts(texts, include) as files:
-        look = survey(files, lambda _count: None)
+        look = scan(files, lambda _count: None)
         scores, before = [], 0
         notes = list(look.notes)
-        for text in look.texts:
+        for text in look.documents:
 
             def on_share(share: float, before: int = before, size: int = text.bytes) -> None:
                 on_progress("scoring", before + int(share * size), look.bytes)
 
-            scores.append(score_text(folder, text.file, chosen, skip_unknown=skip_unknown, on_share=on_share))
+            scores.append(score_text(folder, text.source, chosen, skip_unknown=skip_unknown, on_share=on_share))
             before += text.bytes
             if left_out := text.characters - scores[-1].characters:
                 told = f"{left_out:,} of {text.characters:,} characters left out, which the tokenizer does not know"
-                notes.append(f"{text.file.subject}: {told}.")
+                notes.append(f"{text.source.label}: {told}.")
     return Scores(folder.path, context, chosen, scores, tuple(notes))
 
 
 def score_text(
-    folder: LoadedModel, file: TextFile, stride: int, *, skip_unknown: bool, on_share: Callable[[float], None]
+    folder: LoadedModel, file: Source, stride: int, *, skip_unknown: bool, on_share: Callable[[float], None]
 ) -> Score:
     """Score one text by itself, and tell `on_share` how much of it is done; raises as `score_texts` does."""
     pieces = list(read_text(file, lambda _count: None))
@@ -164,7 +165,7 @@ def score_text(
     with naming(file):
         ids = _encode(folder.tokenizer, pieces)
     if len(ids) < 2:
-        raise CorpusError(f"{file.subject} is too short: there is no token to predict from another.", "Use more text.")
+        raise CorpusError(f"{file.label} is too short: there is no token to predict from another.", "Use more text.")
     windows = list(strided_windows(len(ids), folder.model.config.block_size, stride))
     nats = []
     for batch in _batches(windows):

@@ -12,7 +12,7 @@ from gptcli.checkpoints.model_folder import open_model, read_model_config
 from gptcli.checkpoints.run_folder import create_run
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import ModelFolderError
-from gptcli.report.inspection import inspect_path
+from gptcli.report.inspection import inspect
 from gptcli.report.run import RunReport
 from tests.runs.small_runs import plan, run
 
@@ -51,7 +51,7 @@ def test_a_folder_may_have_any_name(dataset: Dataset, tmp_path: Path, name: str)
     """The text corpus.bin.txt makes the run corpus.bin."""
     run(dataset, tmp_path / name, {"train.max_steps": 1})
     assert open_model(tmp_path / name).step == 1
-    assert isinstance(inspect_path(tmp_path / name, None, None), RunReport)
+    assert isinstance(inspect(tmp_path / name), RunReport)
 
 
 def test_folders_that_are_no_models_are_called_what_they_are(dataset: Dataset, tmp_path: Path) -> None:

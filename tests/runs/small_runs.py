@@ -12,10 +12,9 @@ from typing import Any
 import torch
 
 from gptcli.checkpoints.checkpoint import newest_checkpoint
-from gptcli.config import DataConfig, TokenizerConfig
 from gptcli.config.values import nest
 from gptcli.dataset.folder import Dataset
-from gptcli.dataset.preparing import prepare
+from gptcli.dataset.preparing import tokenize
 from gptcli.runs.decision import decide
 from gptcli.runs.events import EvalProgress, Event
 from gptcli.runs.plan import Plan, plan_for
@@ -37,9 +36,7 @@ def small_dataset(folder: Path, text: str, val_fraction: float | None = None) ->
     """A character dataset `folder`/data of a text."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "book.txt").write_text(text, encoding="utf-8", newline="")
-    return prepare(
-        [str(folder / "book.txt")], folder / "data", TokenizerConfig(), DataConfig(val_fraction=val_fraction)
-    ).dataset
+    return tokenize(folder / "book.txt", folder / "data", val_fraction=val_fraction).dataset
 
 
 def request(flags: Mapping[str, Any] | None = None, **options: Any) -> Request:
