@@ -29,7 +29,7 @@ from gptcli.bench.limits import seconds_per_call
 from gptcli.bench.speed import bytes_per_step
 from gptcli.bench.target import stand_in_tokenizer
 from gptcli.config import ModelConfig, SamplingConfig
-from gptcli.generation.load import place
+from gptcli.generation.placement import place
 from gptcli.generation.stream import Sample, generate
 from gptcli.memory import training_memory
 from gptcli.model.gpt import GPT

@@ -26,7 +26,7 @@ from gptcli.bench.limits import wait_for
 from gptcli.bench.speed import bytes_per_step
 from gptcli.bench.target import stand_in_tokenizer
 from gptcli.config import ModelConfig, SamplingConfig
-from gptcli.generation.load import place
+from gptcli.generation.placement import place
 from gptcli.generation.stream import Sample, generate
 from gptcli.model.devices import choose_device, dtype_name
 from gptcli.model.gpt import GPT

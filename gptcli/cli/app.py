@@ -9,6 +9,7 @@ import typer
 from gptcli import __version__
 from gptcli.cli.bench import BENCH_EXAMPLES, bench
 from gptcli.cli.boundary import guarded
+from gptcli.cli.command import Command
 from gptcli.cli.eval import EVAL_EXAMPLES, eval_
 from gptcli.cli.export import EXPORT_EXAMPLES, export
 from gptcli.cli.inspect import INSPECT_EXAMPLES, inspect
@@ -40,10 +41,10 @@ def gptcli(
     """Train GPT language models on your own text, and generate text from them."""
 
 
-app.command("tokenize", epilog=TOKENIZE_EXAMPLES)(guarded(tokenize))
-app.command("train", epilog=TRAIN_EXAMPLES)(guarded(train))
-app.command("sample", epilog=SAMPLE_EXAMPLES)(guarded(sample))
-app.command("eval", epilog=EVAL_EXAMPLES)(guarded(eval_))
-app.command("inspect", epilog=INSPECT_EXAMPLES)(guarded(inspect))
-app.command("export", epilog=EXPORT_EXAMPLES)(guarded(export))
-app.command("bench", epilog=BENCH_EXAMPLES)(guarded(bench))
+app.command("tokenize", cls=Command, epilog=TOKENIZE_EXAMPLES)(guarded(tokenize))
+app.command("train", cls=Command, epilog=TRAIN_EXAMPLES)(guarded(train))
+app.command("sample", cls=Command, epilog=SAMPLE_EXAMPLES)(guarded(sample))
+app.command("eval", cls=Command, epilog=EVAL_EXAMPLES)(guarded(eval_))
+app.command("inspect", cls=Command, epilog=INSPECT_EXAMPLES)(guarded(inspect))
+app.command("export", cls=Command, epilog=EXPORT_EXAMPLES)(guarded(export))
+app.command("bench", cls=Command, epilog=BENCH_EXAMPLES)(guarded(bench))

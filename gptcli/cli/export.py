@@ -64,9 +64,9 @@ def export(
     no_color: options.NoColor = False,
 ) -> None:
     """Write a model in the format of another tool."""
+    from gptcli.checkpoints.finding import find_model
     from gptcli.exports.formats import export_model
     from gptcli.exports.upload import push_folder, require_repository_name
-    from gptcli.interop.hub import local_model
     from gptcli.ui.console import Output
 
     if push is not None and to is not Format.hf:
@@ -74,7 +74,7 @@ def export(
     if push is not None:
         require_repository_name(push)
     output = Output(quiet, verbose, json, no_color)
-    exported = export_model(local_model(run, quiet=quiet), to.value, type.value, out, checkpoint, force=force)
+    exported = export_model(find_model(run, progress=not quiet), to.value, type.value, out, checkpoint, force=force)
     url = None if push is None else push_folder(exported.path, push)
     _show(exported, url, output)
 

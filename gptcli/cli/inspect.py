@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gptcli.cli import options
-from gptcli.cli.model import tell_newest
 from gptcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,13 +48,13 @@ def inspect(
     no_color: options.NoColor = False,
 ) -> None:
     """Show what something is: parts, shapes, memory, counts."""
-    from gptcli.interop.hub import local_model
+    from gptcli.checkpoints.finding import find_model
     from gptcli.ui.console import Output
     from gptcli.ui.reports import show_report
 
     output = Output(quiet, verbose, json, no_color)
     _require_one_subject(things or [], preset, vocab_size, family, machine=machine)
-    paths = [local_model(thing, quiet=quiet) for thing in things or []]
+    paths = [find_model(thing, progress=not quiet) for thing in things or []]
     report = _report(paths, preset, family, vocab_size, batch_size, length, output, machine=machine)
     show_report(report, output)
 
@@ -71,6 +70,7 @@ def _report(
     *,
     machine: bool,
 ) -> Report:
+    from gptcli.checkpoints.names import RUNS_ROOT
     from gptcli.checkpoints.run_folder import newest_run
     from gptcli.report import inspection
     from gptcli.report.machine import describe_machine
@@ -81,12 +81,12 @@ def _report(
         return inspection.inspect_preset(preset, vocab_size, batch_size, length, family)
     if len(paths) == 2:
         return inspection.inspect_pair(*paths)
-    path = paths[0] if paths else newest_run(options.RUNS_ROOT)
+    path = paths[0] if paths else newest_run(RUNS_ROOT)
     if path is None:
-        output.note(f"There is no run under {options.RUNS_ROOT}/ yet; these are the presets.")
+        output.note(f"There is no run under {RUNS_ROOT}/ yet; these are the presets.")
         return inspection.list_presets()
     if not paths:
-        tell_newest("Inspecting", path, output)
+        output.note(f"Inspecting {path}, the newest run.")
     return inspection.inspect_path(path, batch_size, length)
 
 

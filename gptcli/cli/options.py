@@ -176,5 +176,3 @@ def require_bpe_for_a_size(kind: str | None = None, vocab_size: int | None = Non
 
 DATA_ROOT = Path("data")
 """Where prepared datasets are kept, below the working directory."""
-RUNS_ROOT = Path("runs")
-"""Where runs are kept, below the working directory."""

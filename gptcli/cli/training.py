@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
+from gptcli.checkpoints.names import RUNS_ROOT
 from gptcli.checkpoints.run_folder import is_run
-from gptcli.cli.options import DATA_ROOT, RUNS_ROOT, require_bpe_for_a_size
+from gptcli.cli.options import DATA_ROOT, require_bpe_for_a_size
 from gptcli.config import DataConfig, TokenizerConfig, load_config_file, parse_section
 from gptcli.config.values import Values, flatten, merge, nest, parse_setting
 from gptcli.dataset.folder import is_dataset

@@ -10,7 +10,7 @@ from gptcli.checkpoints.model_card import (
     markdown_rows,
     title,
 )
-from gptcli.checkpoints.model_folder import LoadedModel
+from gptcli.generation.loaded_model import LoadedModel
 from gptcli.model.loss import loss_in_words
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from gptcli.checkpoints.model_folder import open_model, read_model_config
+from gptcli.checkpoints.model_folder import read_model_config
 from gptcli.errors import StorageError, UsageError
 from gptcli.exports import hf_folder, ollama
 from gptcli.exports.exported import Exported
@@ -13,6 +13,7 @@ from gptcli.exports.gguf_file import MAGIC, export_gguf
 from gptcli.exports.hf_folder import HfType, export_hf
 from gptcli.exports.ollama import export_ollama
 from gptcli.exports.place import require_free_file, require_free_folder
+from gptcli.generation.loaded_model import open_model
 from gptcli.interop.gguf import GgufType, require_gguf
 from gptcli.interop.gguf_tensors import gguf_architecture
 from gptcli.interop.hub import model_name

@@ -9,12 +9,12 @@ from typing import Literal
 import torch
 
 from gptcli.checkpoints import names
-from gptcli.checkpoints.model_folder import LoadedModel
 from gptcli.checkpoints.run_folder import hugging_face_files, is_run
 from gptcli.checkpoints.tensors import tensor_file
 from gptcli.checkpoints.weights import weights_metadata
 from gptcli.exports.card import export_card
 from gptcli.exports.exported import Exported
+from gptcli.generation.loaded_model import LoadedModel
 from gptcli.interop.hub import model_name
 from gptcli.interop.huggingface import no_counterpart, tensors_to_hf
 from gptcli.model.devices import dtype_name

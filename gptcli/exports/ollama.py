@@ -9,10 +9,10 @@ import re
 import shlex
 from pathlib import Path
 
-from gptcli.checkpoints.model_folder import LoadedModel
 from gptcli.config import SamplingConfig
 from gptcli.exports.exported import Exported
 from gptcli.exports.gguf_file import as_gguf
+from gptcli.generation.loaded_model import LoadedModel
 from gptcli.interop.gguf import GgufType
 from gptcli.interop.hub import model_name
 from gptcli.storage import new_directory

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from gptcli.checkpoints import names
-from gptcli.checkpoints.model_folder import open_model, read_model_config
+from gptcli.checkpoints.model_folder import read_model_config
 from gptcli.checkpoints.run_folder import create_run
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import ModelFolderError
+from gptcli.generation.loaded_model import open_model
 from gptcli.report.inspection import inspect_path
 from gptcli.report.run import RunReport
 from tests.runs.small_runs import plan, run

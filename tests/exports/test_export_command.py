@@ -16,10 +16,10 @@ import transformers
 from typer.testing import CliRunner
 
 from gptcli.checkpoints import names
-from gptcli.checkpoints.model_folder import open_model
 from gptcli.checkpoints.tensors import tensor_file
 from gptcli.cli.app import app
 from gptcli.config import ModelConfig
+from gptcli.generation.loaded_model import open_model
 from gptcli.interop import gguf_tensors
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
 from gptcli.storage import to_json
