@@ -126,7 +126,7 @@ def test_control_a_manifest_that_speaks_too_soon(
         check_killed_while_the_config_changes(dataset, config, tmp_path / "run", monkeypatch)
 
 
-@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer.json", "gptcli.toml"])
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer.json"])
 def test_an_altered_file_is_named(dataset: Dataset, tmp_path: Path, name: str) -> None:
     run(dataset, tmp_path / "run", {"train.max_steps": 2})
     path = tmp_path / "run" / name
