@@ -28,8 +28,8 @@ from gptcli.config.presets import family
 from gptcli.config.values import Values
 from gptcli.dataset.folder import open_dataset
 from gptcli.dataset.preparing import prepare
-from gptcli.model.gpt import GPT, parameter_count
-from gptcli.report.model import flops
+from gptcli.model.cost import parameter_count, training_flops
+from gptcli.model.gpt import GPT
 from gptcli.training.batches import Batches
 from gptcli.training.evaluation import evaluate
 from gptcli.training.gradients import accumulate_gradients
@@ -87,7 +87,7 @@ def config_of(change: str, optimizer: str, vocab_size: int) -> RunConfig:
 
 
 def flops_per_update(config: ModelConfig) -> int:
-    return flops(config, config.block_size).training_per_token * BATCH * config.block_size
+    return training_flops(config, config.block_size) * BATCH * config.block_size
 
 
 def steps_within(share: float, config: ModelConfig) -> int:
@@ -118,7 +118,7 @@ def train(task: Task, dataset: Path) -> float:
             expert_balance=config.optim.expert_balance,
         )
         optimizer.step(learning_rate(config.optim, step, steps), loss)
-    return evaluate(model, data.val, batch_size=64, most_tokens=2**20, dtype=torch.float32)
+    return evaluate(model, data.val, batch_size=64, max_tokens=2**20, dtype=torch.float32)
 
 
 def tasks() -> list[Task]:
@@ -149,7 +149,7 @@ def _row(change: str, optimizer: str, share: float, losses: list[float], vocab_s
         "optimizer": optimizer,
         "share": share,
         "parameters": parameter_count(model),
-        "flops_per_token": flops(model, model.block_size).training_per_token,
+        "flops_per_token": training_flops(model, model.block_size),
         "steps": steps,
         "flops": steps * flops_per_update(model),
         "losses": losses,

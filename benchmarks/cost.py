@@ -24,15 +24,16 @@ from typing import Any
 import torch
 
 from benchmarks.measure import CPU, RESULTS, in_own_process, matrix_rate, peak_memory, read_bandwidth, save
-from benchmarks.training import flops_per_token, gptcli_trainer
+from benchmarks.training import gptcli_trainer
 from gptcli.bench.limits import seconds_per_call
-from gptcli.bench.speed import bytes_per_step
 from gptcli.bench.target import stand_in_tokenizer
 from gptcli.config import ModelConfig, SamplingConfig
 from gptcli.generation.placement import place
 from gptcli.generation.stream import Sample, generate
-from gptcli.memory import training_memory
+from gptcli.machine import process_memory
+from gptcli.model.cost import bytes_per_step, forward_flops, training_flops
 from gptcli.model.gpt import GPT
+from gptcli.model.memory import training_memory
 
 BASE = {"context": 256, "width": 256, "layers": 4, "batch": 8}
 SWEEPS = {
@@ -54,11 +55,11 @@ def training_point(point: dict[str, int]) -> dict[str, float]:
     config = ModelConfig(
         vocab_size=65, n_layer=point["layers"], n_head=4, n_embd=point["width"], block_size=point["context"]
     )
-    before = training_memory(config, 1, torch.float32, "cpu").process
+    before = process_memory("cpu", trains=True)
     trainer = gptcli_trainer(config, point["batch"])
     seconds = median(seconds_per_call(trainer.training_step, CPU, 1.0, 3))
     foretold = training_memory(config, trainer.micro_batch_size, torch.float32, "cpu", before).total
-    flops = flops_per_token(config) * point["batch"] * point["context"]
+    flops = training_flops(config, config.block_size) * point["batch"] * point["context"]
     return {"seconds": seconds, "flops": flops, "peak_memory": peak_memory(), "foretold_memory": foretold}
 
 
@@ -94,7 +95,7 @@ def measure_writing() -> dict[str, Any]:
     return {
         "matrix_rate": matrix_rate(),
         "read_bandwidth": read_bandwidth(),
-        "flops_per_token": flops_per_token(GPT2) / 3,
+        "flops_per_token": forward_flops(GPT2, GPT2.block_size),
         "context": [point(prompt, 1) for prompt in PROMPTS],
         "batch": [point(PROMPT_OF_SAMPLES, samples) for samples in SAMPLES],
     }

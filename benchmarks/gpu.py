@@ -21,13 +21,13 @@ from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.measure import alternate, matrix_rate, read_bandwidth, save
-from benchmarks.training import flops_per_token, gptcli_trainer, transformers_model, transformers_update
+from benchmarks.training import gptcli_trainer, transformers_model, transformers_update
 from gptcli.bench.limits import wait_for
-from gptcli.bench.speed import bytes_per_step
 from gptcli.bench.target import stand_in_tokenizer
 from gptcli.config import ModelConfig, SamplingConfig
 from gptcli.generation.placement import place
 from gptcli.generation.stream import Sample, generate
+from gptcli.model.cost import bytes_per_step, training_flops
 from gptcli.model.devices import choose_device, dtype_name
 from gptcli.model.gpt import GPT
 from gptcli.training import runtime
@@ -93,7 +93,7 @@ def train_gpt2(size: Size, device: torch.device, rate: float) -> dict[str, Any]:
     }
     groups = {who: several(update, size.updates, device) for who, update in updates.items()}
     seconds = {who: taken / size.updates for who, taken in alternate(groups, size.rounds).items()}
-    flops = flops_per_token(config) * sequences * config.block_size
+    flops = training_flops(config, config.block_size) * sequences * config.block_size
     return {
         "sequences": sequences,
         "length": config.block_size,
@@ -114,7 +114,7 @@ def train_small(size: Size, device: torch.device, rate: float) -> dict[str, Any]
     with profile(activities=[activity]) as profiler:
         group()
     busy = busy_seconds(profiler.events() or [], device) / size.updates
-    flops = flops_per_token(config) * sequences * config.block_size
+    flops = training_flops(config, config.block_size) * sequences * config.block_size
     return {
         "sequences": sequences,
         "length": config.block_size,

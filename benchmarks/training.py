@@ -27,8 +27,8 @@ from gptcli.bench.target import random_dataset
 from gptcli.cli.threads import BESIDE_OTHERS, SPIN_COUNT
 from gptcli.config import Compile, ModelConfig
 from gptcli.interop.huggingface import config_to_hf
+from gptcli.model.cost import training_flops
 from gptcli.model.devices import AMX_PAYS_FROM_WIDTH, autocast, dtype_name, has_amx, torch_dtype
-from gptcli.model.gpt import parameter_count
 from gptcli.runs.completion import complete_config
 from gptcli.runs.request import Request
 from gptcli.training import runtime
@@ -118,17 +118,12 @@ def timed(who: str, name: str, dtype: torch.dtype) -> Callable[[], Rates]:
     return seconds
 
 
-def flops_per_token(config: ModelConfig) -> int:
-    """Of an update: 6 N + 12 · layers · width · T."""
-    return 6 * parameter_count(config) + 12 * config.n_layer * config.n_embd * config.block_size
-
-
 def measure(name: str, dtype: torch.dtype, rate: float) -> dict[str, Any]:
     """Seconds per update of all, each in a process of its own; ratios, the share of the matrix rate, peak memory."""
     config, sequences, _ = MODELS[name]
     as_trained = {"gptcli": {SPIN_COUNT: BESIDE_OTHERS}}  # transformers leaves OpenMP alone
     seconds = medians({who: (timed, who, name, dtype) for who in COMPETITORS}, ROUNDS, as_trained)
-    reached = flops_per_token(config) * sequences * config.block_size / seconds["gptcli"]
+    reached = training_flops(config, config.block_size) * sequences * config.block_size / seconds["gptcli"]
     options = (name, "--dtype", dtype_name(dtype), "--peak-of")
     memory = {who: in_own_process("benchmarks.training", *options, who) for who in COMPETITORS}
     return {

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gptcli.cli.app import app
+from gptcli.cli.app import COMMANDS
 
 PAGE = Path(__file__).with_name("cli.md")
 
@@ -31,7 +31,7 @@ def render() -> str:
 
 def command_names() -> list[str]:
     """Every command, in the order of `gptcli --help`."""
-    return [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
+    return list(COMMANDS)
 
 
 def _section(command: str) -> str:

@@ -60,7 +60,7 @@ class UsageError(GptcliError):
 
 
 class ConfigError(UsageError):
-    """A config file, `--set` or flag with an unknown key or an impossible value."""
+    """A config file, setting or flag with an unknown key or an impossible value."""
 
 
 class CorpusError(GptcliError):

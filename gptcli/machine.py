@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import resource
@@ -51,6 +52,18 @@ def resident_memory() -> int:
     if sys.platform == "darwin":
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return _kilobytes(Path("/proc/self/status"), "VmRSS")
+
+
+def process_memory(device_type: str, *, trains: bool) -> int:
+    """Resident bytes of this process before a model is built, the base of a peak on a CPU; 0 on other devices.
+
+    With `trains` it includes torch's compiler (80 MB), which AdamW imports at its first step.
+    """
+    if device_type != "cpu":
+        return 0
+    if trains:
+        importlib.import_module("torch._dynamo")
+    return resident_memory()
 
 
 def cores() -> int:

@@ -20,6 +20,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -36,7 +37,7 @@ MANIFEST_FILE = "manifest.json"
 
 
 @contextmanager
-def disk_errors(path: Path, doing: Literal["Writing", "Reading"] = "Writing", option: str = "--out") -> Iterator[None]:
+def disk_errors(path: Path, doing: Literal["Writing", "Reading"] = "Writing", option: str = "`out`") -> Iterator[None]:
     """Turn an OSError about `path` into a StorageError that a person can act on. `option` chooses another place."""
     full = f"Free some space, or choose another place with {option}, and run the same command again."
     hints = {
@@ -92,7 +93,7 @@ def new_directory(
         _make_directories(final.parent)
     remove_leftovers(final.parent, of=final.name)
     if is_occupied(final) and not replace:
-        raise StorageError(f"'{final}' is already there.", "Choose another place with --out.")
+        raise StorageError(f"'{final}' is already there.", "Choose another place with `out`.")
     temporary = _hidden(final, TEMPORARY_SUFFIX)
     with disk_errors(final):
         temporary.mkdir()
@@ -180,7 +181,7 @@ def refuse_working_folder(final: Path) -> None:
     with disk_errors(final, "Reading"):
         is_here = final.resolve() == Path.cwd()
     if is_here:
-        hint = "Name a folder inside or beside it with --out."
+        hint = "Name a folder inside or beside it with `out`."
         raise StorageError(f"'{final}' is the folder that you are in, where no new one can be put.", hint)
 
 
@@ -295,6 +296,7 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         """Take the lock; raises StorageError if another process holds it."""
+        self._folder = folder
         with disk_errors(folder):
             _make_directories(folder)
             self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -306,7 +308,7 @@ class FolderLock:
             if not isinstance(error.__cause__, BlockingIOError):
                 raise
             raise StorageError(
-                f"Another process is writing to '{folder}'.", "Wait for it to end, or choose another place with --out."
+                f"Another process is writing to '{folder}'.", "Wait for it to end, or choose another place with `out`."
             ) from None
 
     def __enter__(self) -> FolderLock:
@@ -314,6 +316,24 @@ class FolderLock:
 
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
+
+    def moved(self) -> bool:
+        """Whether the locked folder is no longer at the path at which it was locked."""
+        try:
+            return not os.path.samestat(os.stat(self._folder), os.fstat(self._descriptor))
+        except OSError:
+            return True
+
+    def whereabouts(self) -> Path | None:
+        """The path of the locked folder now; None if it was deleted, or the system does not tell."""
+        try:
+            if sys.platform == "darwin":
+                found = Path(os.fsdecode(fcntl.fcntl(self._descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0")))
+            else:
+                found = Path(os.readlink(f"/proc/self/fd/{self._descriptor}"))
+            return found if os.path.samestat(os.stat(found), os.fstat(self._descriptor)) else None
+        except OSError:
+            return None
 
 
 def _make_directories(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from gptcli.config import (
     CHANGEABLE_ON_RESUME,
+    ModelConfig,
     RunConfig,
     SamplingConfig,
     build_config,
@@ -23,7 +25,7 @@ from gptcli.config import (
 )
 from gptcli.config.presets import PRESETS, fine_tuning, preset
 from gptcli.config.problems import problems
-from gptcli.config.schema import parse_duration
+from gptcli.config.types import parse_duration
 from gptcli.config.values import flatten, merge, nest, parse_setting
 from gptcli.errors import ConfigError
 
@@ -64,6 +66,28 @@ def test_toml_round_trip(tmp_path: Path, name: str) -> None:
     (tmp_path / "gptcli.toml").write_text(to_toml(made), encoding="utf-8")
     again = load_config_file(tmp_path / "gptcli.toml")
     assert build_config(again["preset"], again, vocab_size=65) == made
+
+
+def test_derived_widths_are_numbers_and_files_store_only_what_was_set(tmp_path: Path) -> None:
+    """A width that follows from others stays open in files, one that was set is stored even where it is the same."""
+    derived, stated = config(), config({"model.head_dim": 16, "model.mlp_width": 128})
+    for made in (derived, stated):
+        assert (made.model.n_kv_head, made.model.head_dim, made.model.mlp_width) == (3, 16, 128)
+        (tmp_path / "gptcli.toml").write_text(to_toml(made), encoding="utf-8")
+        again = load_config_file(tmp_path / "gptcli.toml")
+        assert to_toml(parse_config(again)) == to_toml(made)
+    stored = [tomllib.loads(to_toml(made))["model"] for made in (derived, stated)]
+    assert stored[1] == stored[0] | {"head_dim": 16, "mlp_width": 128}
+    opened = ModelConfig.model_validate(derived.model.model_dump())
+    assert opened.model_dump() == derived.model.model_dump()
+    assert (opened.model_dump()["head_dim"], opened.model_dump()["mlp_width"]) == (None, None)
+    assert stated.model.model_copy(update={"block_size": 9}).model_dump()["head_dim"] == 16
+
+
+@pytest.mark.parametrize("key", ["model.n_head", "model.n_embd", "model.mlp"])
+def test_a_width_that_cannot_be_derived_is_not_told(key: str) -> None:
+    """Only the value that is wrong is named."""
+    assert problem({key: "x"}).message.count("must be") == 1
 
 
 @pytest.mark.parametrize(
@@ -138,6 +162,18 @@ def test_every_field_says_what_it_allows(section: type[RunConfig | SamplingConfi
     reasons = [reason for _, _, reason in problems(refusal.value, section)]
     assert len(reasons) > 8
     assert all(reason.startswith("must be ") for reason in reasons)
+
+
+@pytest.mark.parametrize("section", [RunConfig, SamplingConfig])
+def test_every_field_is_described(section: type[BaseModel]) -> None:
+    """By its docstring: `--help` shows the first sentence."""
+    for name, field in section.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            test_every_field_is_described(field.annotation)
+        else:
+            assert field.description, name
+            assert field.description[0].isupper(), name
+            assert field.description.endswith("."), name
 
 
 def test_all_problems_at_once() -> None:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Literal
 
@@ -21,18 +20,16 @@ import torch
 
 from gptcli.bench.limits import matrix_rate, read_bandwidth, seconds_per_call
 from gptcli.bench.target import BenchTarget
-from gptcli.checkpoints.run_folder import StoredRun
-from gptcli.config import DtypeName, ModelConfig, RunConfig, SamplingConfig
+from gptcli.config import DtypeName, RunConfig, SamplingConfig
 from gptcli.dataset.folder import Dataset
 from gptcli.generation.loaded_model import LoadedModel
 from gptcli.generation.placement import decoding_threads
 from gptcli.generation.stream import Sample, generate
-from gptcli.model.cache import cache_bytes
+from gptcli.model.cost import bytes_per_step, parameter_count, prefill_flops, training_flops
 from gptcli.model.devices import dtype_name
-from gptcli.model.gpt import GPT, parameter_count
+from gptcli.model.gpt import GPT
 from gptcli.model.int8 import Int8GPT
 from gptcli.report.machine import device_name
-from gptcli.report.model import flops, matrix_parameters
 from gptcli.training import runtime
 from gptcli.training.trainer import Trainer
 
@@ -149,25 +146,9 @@ def measure_speed(subject: BenchTarget, device: torch.device, on_stage: Callable
 
 def new_trainer(config: RunConfig, dataset: Dataset, device: torch.device) -> Trainer:
     """A trainer as a session of `train` has it, compiled where that compiles, of a run that no folder holds."""
-    trainer = Trainer(StoredRun(Path(), config, dataset.name, dataset.fingerprint), dataset, device)
+    trainer = Trainer(config, dataset, device)
     trainer.compile()
     return trainer
-
-
-def prefill_flops(config: ModelConfig, tokens: int) -> int:
-    """Operations of a prompt of so many tokens: the forward pass, with the head for the last token alone."""
-    head = 2 * config.vocab_size * config.n_embd
-    return flops(config, tokens).forward_per_token * tokens - head * (tokens - 1)
-
-
-def bytes_per_step(model: GPT, sequences: int, cached: int) -> int:
-    """Bytes read to decode one more token for each of several sequences that hold S = `cached` tokens.
-
-    Every weight that takes part once for all of them, and the keys and values of each.
-    """
-    config, item = model.config, model.wte.weight.element_size()
-    weights = matrix_parameters(config) * (1 if isinstance(model, Int8GPT) else item)
-    return weights + sequences * cache_bytes(config, item, cached)
 
 
 class _Rates:
@@ -185,11 +166,11 @@ class _Rates:
 
 
 def _training(trainer: Trainer, rates: _Rates) -> TrainingSpeed:
-    sequences, length = trainer.config.batch_size, trainer.run.config.model.block_size
+    sequences, length = trainer.config.train.batch_size, trainer.config.model.block_size
     rate = rates(trainer.dtype)
-    seconds = median(seconds_per_call(trainer.training_step, trainer.device, MEASURED_SECONDS, MIN_CALLS))
+    seconds = median(seconds_per_call(trainer.step, trainer.device, MEASURED_SECONDS, MIN_CALLS))
     trainer.check_finite()
-    flops_per_second = flops(trainer.run.config.model, length).training_per_token * sequences * length / seconds
+    flops_per_second = training_flops(trainer.config.model, length) * sequences * length / seconds
     return TrainingSpeed(
         dtype=dtype_name(trainer.dtype),
         sequences=sequences,

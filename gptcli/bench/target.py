@@ -25,7 +25,8 @@ from gptcli.generation.placement import place
 from gptcli.interop.hub import model_name
 from gptcli.model.gpt import GPT
 from gptcli.report.inspection import preset_vocabulary, within_context
-from gptcli.runs.completion import complete_config
+from gptcli.runs.completion import complete
+from gptcli.runs.decision import NewRun
 from gptcli.runs.request import Request
 from gptcli.tokenizer.bytelevel import ByteLevelTokenizer
 from gptcli.tokenizer.document import entry_of_bytes, new_document
@@ -125,8 +126,11 @@ def _training(preset_name: str, recipe: Values, vocab_size: int, options: BenchO
     length = within_context(options.length, context)
     dataset = random_dataset(vocab_size, length, options.seed)
     stated = {"train.batch_size": options.batch_size, "train.dtype": options.dtype, "train.seed": options.seed}
-    request = Request(preset_name, recipe, nest({"model.block_size": length, **stated}))
-    config = complete_config(request, dataset, options.device, None).config
+    request = Request(preset=preset_name, file=recipe, flags=nest({"model.block_size": length, **stated}))
+    completed = complete(request, NewRun(Path()), dataset, options.device)
+    if completed.refusal:
+        raise completed.refusal
+    config = completed.config
     at_once = config.train.model_copy(update={"batch_size": options.batch_size or config.train.micro_batch_size})
     return config.model_copy(update={"train": at_once}), dataset
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
@@ -87,7 +85,7 @@ def read_model(folder: Path, checkpoint: str = "best") -> StoredModel:
     UsageError for a `checkpoint` that cannot be.
     """
     config = read_model_config(folder)
-    verify_run_files(folder, config=False)
+    verify_run_files(folder)
     general = read_json(folder / names.CONFIG) | read_json(folder / names.GENERATION_CONFIG, missing_ok=True)
     tokenizer = load_tokenizer(folder)
     if tokenizer.vocab_size > config.vocab_size:
@@ -146,31 +144,26 @@ def checkpoint_steps(folder: Path) -> list[int]:
     return sorted(step for step in found if step is not None)
 
 
-def verify_run_files(folder: Path, *, config: bool = True) -> None:
-    """Check the small files of a run folder against its manifest; other folders have none. Raises ModelFolderError.
-
-    Without `config`, gptcli.toml is not checked: only training depends on it. The weights have a digest of their own,
-    which is checked when they are read.
-    """
-    manifest = read_json(folder / MANIFEST_FILE, missing_ok=True)
-    unchecked = (names.MODEL,) if config else (names.MODEL, names.RUN_CONFIG)
-    if "files" in manifest and (problem := damage(folder, manifest, skip=unchecked)):
-        file = folder / names.RUN_CONFIG
-        edited = f" To train with changed settings, start another run with `config = {file}`."
-        hint = RESTORE + (edited if f"'{file}'" in problem else "")
-        raise ModelFolderError(f"The run folder is damaged: {problem}.", hint)
-
-
 _FILES = TypeAdapter(dict[str, FileEntry])
 
 
-def damage(folder: Path, manifest: dict[str, Any], *, skip: Collection[str] = ()) -> str:
-    """How a folder differs from its manifest, in words; "" if it does not. Files in `skip` are not compared."""
+def verify_run_files(folder: Path) -> None:
+    """Compare the small files of a run's model with its manifest; other folders have none. Raises ModelFolderError.
+
+    gptcli.toml is left out, since only training depends on it, and the weights, which have a digest of their own.
+    """
+    manifest = read_json(folder / MANIFEST_FILE, missing_ok=True)
+    if "files" in manifest and (problem := _damage(folder, manifest["files"])):
+        raise ModelFolderError(f"The run folder is damaged: {problem}.", RESTORE)
+
+
+def _damage(folder: Path, listed: object) -> str:
+    """How a folder differs from the files that its manifest lists, in words; "" if it does not."""
     try:
-        files = _FILES.validate_python(manifest.get("files"))
+        files = _FILES.validate_python(listed)
         if outside := [name for name in files if not is_plain_name(name)]:
             return f"'{folder / MANIFEST_FILE}' names '{outside[0][:100]}', which is no file in its folder"
-        checked = {name: entry for name, entry in files.items() if name not in skip}
+        checked = {name: entry for name, entry in files.items() if name not in (names.MODEL, names.RUN_CONFIG)}
         return mismatch(folder, checked) if checked else f"'{folder / MANIFEST_FILE}' lists no files"
     except ValidationError:
         return f"'{folder / MANIFEST_FILE}' has no list of files"

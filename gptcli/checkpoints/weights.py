@@ -20,7 +20,7 @@ from gptcli.checkpoints.small_files import read_json
 from gptcli.checkpoints.tensors import read_header, read_tensors
 from gptcli.config import ModelConfig
 from gptcli.errors import ModelFolderError
-from gptcli.model.gpt import parameter_count
+from gptcli.model.cost import parameter_count
 from gptcli.untrusted import is_plain_name
 
 _HINT = "Restore the folder from its source."

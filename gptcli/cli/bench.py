@@ -74,7 +74,7 @@ def _subject(run: str | None, preset: str | None, wish: BenchOptions, output: Ou
 
     if preset is not None:
         return preset_subject(preset, wish)
-    path = find_model(run, progress=not output.quiet)
+    path = find_model(run, quiet=output.quiet)
     if run is None:
         output.note(f"Measuring {path}, the newest run.")
     return folder_subject(path, wish)

@@ -45,7 +45,7 @@ def eval_(
     output = Output(quiet, verbose, json, no_color)
     how: dict[str, Any] = {"dtype": options.number_format(dtype) or "float32"}
     how["quantize"] = None if quantize == "none" else "int8"
-    model = load(run, checkpoint=checkpoint, device=device, context=context, progress=not quiet, **how)
+    model = load(run, checkpoint=checkpoint, device=device, context=context, quiet=quiet, **how)
     for note in model.notes:
         output.note(note)
     with PreparingDisplay(output) as display:

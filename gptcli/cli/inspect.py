@@ -54,7 +54,7 @@ def inspect(
 
     output = Output(quiet, verbose, json, no_color)
     _require_one_subject(things or [], preset, vocab_size, family, machine=machine)
-    paths = [find_model(thing, progress=not quiet) for thing in things or []]
+    paths = [find_model(thing, quiet=quiet) for thing in things or []]
     report = _report(paths, preset, family, vocab_size, batch_size, length, output, machine=machine)
     show_report(report, output)
 

@@ -8,24 +8,22 @@ from gptcli.config.build import (
     load_config_file,
     nearest_preset,
     parse_config,
+    parse_config_file,
     parse_flags,
     parse_section,
     to_toml,
 )
+from gptcli.config.model import ModelConfig
 from gptcli.config.schema import (
     CHANGEABLE_ON_RESUME,
-    DEFAULT_SEED,
-    MAX_COUNT,
-    Compile,
     DataConfig,
-    DtypeName,
-    ModelConfig,
     OptimConfig,
     RunConfig,
     SamplingConfig,
     TokenizerConfig,
     TrainConfig,
 )
+from gptcli.config.types import DEFAULT_SEED, MAX_COUNT, Compile, DtypeName
 
 __all__ = [
     "CHANGEABLE_ON_RESUME",
@@ -47,6 +45,7 @@ __all__ = [
     "load_config_file",
     "nearest_preset",
     "parse_config",
+    "parse_config_file",
     "parse_flags",
     "parse_section",
     "to_toml",

@@ -15,10 +15,11 @@ from typing import Any, TypeVar
 import tomlkit
 from pydantic import BaseModel, ValidationError
 
+from gptcli.config.model import ModelConfig
 from gptcli.config.presets import PRESET_ALIASES, PRESETS, default_family, family, nearest_name, preset
 from gptcli.config.problems import problems, shown
-from gptcli.config.schema import ModelConfig, RunConfig
-from gptcli.config.values import MAX_SHOWN, Values, flatten, merge, read_toml
+from gptcli.config.schema import RunConfig
+from gptcli.config.values import MAX_SHOWN, Values, flatten, merge, parse_toml, read_config_file
 from gptcli.errors import ConfigError
 
 _MAX_TOLD = 20
@@ -81,7 +82,12 @@ def parse_flags(section: type[S], values: Values) -> S:
 
 def load_config_file(path: Path) -> Values:
     """Nested values of a config file; raises ConfigError if it cannot be read, or a section is no table."""
-    values = read_toml(path)
+    return parse_config_file(read_config_file(path), path)
+
+
+def parse_config_file(content: bytes, path: Path) -> Values:
+    """Nested values of the content of a config file, which `path` names in errors; raises as `load_config_file`."""
+    values = parse_toml(content, path)
     for name in RunConfig.model_fields:
         if name != "preset" and not isinstance(values.get(name, {}), dict):  # a layer above would hide it
             told = f"{name} = {shown(values[name])}: must be a table of settings"

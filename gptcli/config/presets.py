@@ -86,7 +86,7 @@ def family(name: str, n_head: object) -> Values:
     if name not in FAMILIES:
         raise ConfigError(f"There is no family called '{name}'.", nearest_name(name, FAMILIES) or _one_of(FAMILIES))
     shares = name == "modern" and isinstance(n_head, int) and n_head % 2 == 0
-    return {"model": FAMILIES[name] | {"n_kv_head": cast(int, n_head) // 2 if shares else n_head}}
+    return {"model": FAMILIES[name] | {"n_kv_head": cast(int, n_head) // 2 if shares else None}}
 
 
 def default_family(preset_name: str) -> str:

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from gptcli.config.types import open_if_auto
+
 _SHOWN = 60
 _WORDS = {bool: "true or false", str: "text", tuple: "a list of texts"}
 _NUMBERS = {int: "a whole number", float: "a number"}
@@ -21,13 +23,10 @@ def problems(error: ValidationError, section: type[BaseModel]) -> Iterable[tuple
     A key that is unknown has the reason "unknown", one that is needed "missing".
     """
     for problem in error.errors():
+        if problem["type"] == "default_factory_not_called":  # a derived field, because of another field's problem
+            continue
         location = tuple(str(part) for part in problem["loc"])
         yield ".".join(location), problem["input"], _reason(problem, location, section)
-
-
-def open_if_auto(value: object) -> object:
-    """None, which leaves a field open, for `auto`: a validator of fields that say so."""
-    return None if value == "auto" else value
 
 
 def shown(value: object) -> str:

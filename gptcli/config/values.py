@@ -47,9 +47,12 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def read_toml(path: Path) -> Values:
-    """Nested values of a TOML config file; raises ConfigError if it cannot be read."""
-    text = _read_config_file(path)
+def parse_toml(content: bytes, path: Path) -> Values:
+    """Nested values of the content of a TOML config file; `path` names it in errors. Raises ConfigError."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        raise ConfigError(f"The config file '{path}' cannot be read: it is not text in UTF-8.") from None
     try:
         values = tomllib.loads(text)
         flatten(values)
@@ -61,12 +64,13 @@ def read_toml(path: Path) -> Values:
         raise ConfigError(f"The config file '{path}' is not valid TOML: {error}.", hint) from None
 
 
-def _read_config_file(path: Path) -> str:
+def read_config_file(path: Path) -> bytes:
+    """The content of a config file; raises ConfigError."""
     try:
         with open(path, "rb") as file:
             content = file.read(_MAX_FILE_BYTES + 1)
         if len(content) <= _MAX_FILE_BYTES:
-            return content.decode()
+            return content
     except FileNotFoundError:
         raise ConfigError(f"There is no config file '{path}'.") from None
     except IsADirectoryError:
@@ -74,8 +78,8 @@ def _read_config_file(path: Path) -> str:
         raise ConfigError(f"'{path}' is a folder, not a config file.", inside[0] if inside else "") from None
     except OSError as error:
         raise ConfigError(f"The config file '{path}' cannot be read: {reason_of(error)}.") from None
-    except ValueError:
-        raise ConfigError(f"The config file '{path}' cannot be read: it is not text in UTF-8.") from None
+    except ValueError as error:  # a NUL in the path
+        raise ConfigError(f"The config file '{path!s}' cannot be read: {error}.") from None
     raise ConfigError(f"The config file '{path}' is too large: it has more than {_MAX_FILE_BYTES:,} bytes.")
 
 

@@ -86,17 +86,19 @@ def find_or_prepare(
     tokenizer: TokenizerConfig,
     data: DataConfig,
     *,
+    given: Tokenizer | None = None,
     scratch: Path | None = None,
     on_progress: OnProgress | None = None,
 ) -> Prepared:
     """The dataset of `inputs`: a dataset folder as it stands, or texts as `root/<name>-<8 hex of the key>/`.
 
-    Where `scratch` is given, what is not there yet is made below it instead. Raises as `prepare` does.
+    A `given` tokenizer replaces the one that `tokenizer` asks for. Where `scratch` is given, a missing dataset is made
+    below it instead. Raises as `prepare` does.
     """
     put_back(*inputs)
     if len(inputs) == 1 and is_dataset(inputs[0]):
         return Prepared(open_dataset(Path(inputs[0])), reused=True)
-    with _find_sources(inputs, tokenizer, data, on_progress) as sources:
+    with _find_sources(inputs, tokenizer, data, on_progress, given) as sources:
         name = _safe_name(inputs[0])
         out = root / f"{name}-{sources.key[:8]}"
         put_back(out)
@@ -146,12 +148,17 @@ class _Sources:
 
 @contextmanager
 def _find_sources(
-    inputs: Sequence[str], tokenizer: TokenizerConfig, data: DataConfig, on_progress: OnProgress | None
+    inputs: Sequence[str],
+    tokenizer: TokenizerConfig,
+    data: DataConfig,
+    on_progress: OnProgress | None,
+    given: Tokenizer | None = None,
 ) -> Iterator[_Sources]:
     for path in inputs:
         if path != STANDARD_INPUT and is_dataset(path):
             raise CorpusError(f"'{path}' is a dataset already, not text.", "Give it to train, by itself.")
-    given = load_tokenizer(Path(tokenizer.kind)) if is_path(tokenizer.kind) else None  # told before any text is read
+    if given is None and is_path(tokenizer.kind):
+        given = load_tokenizer(Path(tokenizer.kind))  # an error is reported before any text is read
     with find_texts(inputs, data.include) as files:
         report = _reporter(on_progress, sum(size_of(file) for file in files))
         on_bytes = report("hashing")

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from gptcli.errors import ModelFolderError, OutOfMemoryError
 from gptcli.generation.cuda_graphs import EAGER_STEPS, CudaGraphDecoder, cuda_graph_capture, supports_cuda_graphs
-from gptcli.memory import sample_bytes
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPT
+from gptcli.model.memory import sample_bytes
 
 
 def window_start(tokens: int, block_size: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from gptcli.checkpoints.finding import find_model
 from gptcli.checkpoints.model_folder import read_model, read_model_config
-from gptcli.config import DtypeName, SamplingConfig, parse_flags
+from gptcli.config import DtypeName, SamplingConfig, parse_section
 from gptcli.dataset.preparing import OnProgress
 from gptcli.errors import UsageError
 from gptcli.generation.context_window import require_memory
@@ -127,14 +127,15 @@ def load(
     dtype: DtypeName | None = None,
     context: int | None = None,
     quantize: Quantization | None = None,
-    progress: bool = False,
+    quiet: bool = True,
 ) -> LoadedModel:
     """Load a trained model on the device and in the dtype in which it generates fastest.
 
     `path` is a run folder, the bare name of a run below `runs/`, a Hugging Face folder, `hf://owner/name[@revision]`,
     or None for the newest run. `checkpoint` is `best`, `last` or a step; a run without an evaluation has no best
     weights, so that its last checkpoint is loaded, with a note. `context` sets another context window, in tokens.
-    `quantize` "int8" rounds the weights to 8 bits (CPU). `progress` shows downloads on a terminal.
+    `quantize` "int8" rounds the weights to 8 bits (CPU). `quiet` False shows downloads on a
+    terminal.
 
     Raises ModelFolderError, TokenizerError, DeviceError, or UsageError for arguments that do not fit the model.
     """
@@ -143,7 +144,7 @@ def load(
     if quantize not in (None, *get_args(Quantization)):
         raise UsageError(f"`quantize` cannot be '{quantize}'.", "Use int8 or None.")
     target = choose_device(device)
-    folder = find_model(path, progress=progress)
+    folder = find_model(path, quiet=quiet)
     if context is not None:
         _require_context(folder, context)
     opened = open_model(folder, checkpoint)
@@ -175,7 +176,7 @@ def _require_context(folder: Path, context: int) -> None:
 def sampling_config(**settings: Any) -> SamplingConfig:
     """A `SamplingConfig` from its fields; None leaves the default, and a fresh `seed` is drawn. Raises ConfigError."""
     given = {name: value for name, value in settings.items() if value is not None}
-    return parse_flags(SamplingConfig, {"seed": secrets.randbelow(FRESH_SEEDS)} | given)
+    return parse_section(SamplingConfig, {"seed": secrets.randbelow(FRESH_SEEDS)} | given)
 
 
 def turns(config: SamplingConfig) -> Iterator[SamplingConfig]:

@@ -20,7 +20,7 @@ class KVCache:
 
     def __init__(self, config: ModelConfig, batch_size: int, *, device: torch.device, dtype: torch.dtype) -> None:
         shapes = [
-            (batch_size, config.kv_heads, tokens, config.head_width) for tokens in cached_tokens(config)
+            (batch_size, config.n_kv_head, tokens, config.head_dim) for tokens in cached_tokens(config)
         ]  # L of (B, G, block_size or window, D)
         self.keys = [torch.empty(shape, device=device, dtype=dtype) for shape in shapes]
         self.values = [torch.empty(shape, device=device, dtype=dtype) for shape in shapes]
@@ -109,8 +109,3 @@ def cached_tokens(config: ModelConfig, tokens: int | None = None) -> list[int]:
     """How many tokens of a sequence of `tokens` each layer keeps; by default of a full context."""
     tokens = config.block_size if tokens is None else tokens
     return [min(tokens, config.window_of(layer) or tokens) for layer in range(config.n_layer)]
-
-
-def cache_bytes(config: ModelConfig, item: int, tokens: int | None = None) -> int:
-    """Bytes of the keys and values of a sequence of `tokens`, by default of a full context; numbers of `item` bytes."""
-    return 2 * sum(cached_tokens(config, tokens)) * config.kv_heads * config.head_width * item

@@ -12,8 +12,6 @@ width, W width inside the MLP, V vocabulary, S = cached + new tokens.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -41,17 +39,17 @@ class Attention(nn.Module):
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
         self.layer = layer
-        self.n_head, self.kv_heads, self.head_width = config.n_head, config.kv_heads, config.head_width
+        self.n_head, self.n_kv_head, self.head_dim = config.n_head, config.n_kv_head, config.head_dim
         self.window = config.window_of(layer)
         self.dropout = config.dropout
         self.c_attn = nn.Linear(config.n_embd, sum(config.qkv_rows), bias=config.bias)
-        self.c_proj = nn.Linear(config.n_head * config.head_width, config.n_embd, bias=config.bias)
-        self.q_norm = RMSNorm(config.head_width, config.norm_epsilon) if config.qk_norm else None
-        self.k_norm = RMSNorm(config.head_width, config.norm_epsilon) if config.qk_norm else None
+        self.c_proj = nn.Linear(config.n_head * config.head_dim, config.n_embd, bias=config.bias)
+        self.q_norm = RMSNorm(config.head_dim, config.norm_epsilon) if config.qk_norm else None
+        self.k_norm = RMSNorm(config.head_dim, config.norm_epsilon) if config.qk_norm else None
 
     def forward(self, x: Tensor, rotation: Tensor | None, cache: KVCache | None) -> Tensor:
         B, T, _ = x.shape
-        H, G, D = self.n_head, self.kv_heads, self.head_width
+        H, G, D = self.n_head, self.n_kv_head, self.head_dim
         qkv = self.c_attn(x).view(B, T, H + 2 * G, D)  # (B, T, H + 2G, D)
         q, k, v = qkv.split_with_sizes((H, G, G), dim=2)  # (B, T, H, D), 2 of (B, T, G, D)
         if self.q_norm is not None and self.k_norm is not None:
@@ -110,7 +108,7 @@ class MLP(nn.Module):
         super().__init__()
         self.kind, self.dropout = config.mlp, config.dropout
         self.c_fc = nn.Linear(config.n_embd, config.mlp_rows, bias=config.bias)
-        self.c_proj = nn.Linear(config.mlp_inner, config.n_embd, bias=config.bias)
+        self.c_proj = nn.Linear(config.mlp_width, config.n_embd, bias=config.bias)
 
     def forward(self, x: Tensor, routing: Routing | None = None) -> Tensor:
         """(..., C) → (..., C); `routing` is there since a block calls its experts in the same way."""
@@ -266,14 +264,3 @@ def gpt_on_meta(config: ModelConfig) -> GPT:
     """
     with torch.device("meta"), _NoInitialisation():
         return GPT(config)
-
-
-@lru_cache(maxsize=64)
-def parameter_shapes(config: ModelConfig) -> Mapping[str, torch.Size]:
-    """The shape of each parameter of a model by its name, a shared embedding once; nothing is allocated."""
-    return {name: parameter.shape for name, parameter in gpt_on_meta(config).named_parameters()}
-
-
-def parameter_count(config: ModelConfig) -> int:
-    """Parameters of a model, a shared embedding counted once; nothing is allocated."""
-    return sum(shape.numel() for shape in parameter_shapes(config).values())

@@ -26,7 +26,7 @@ def sinusoids(config: ModelConfig, deviation: float) -> Tensor:
 
 def rotations(config: ModelConfig) -> Tensor:
     """Cosines and signed sines of each position's angles, (2, block_size, 1, D), in float64, for `rotate`."""
-    angles = _angles(config.block_size, config.head_width, config.rope_base) / config.rope_scaling  # (block_size, D/2)
+    angles = _angles(config.block_size, config.head_dim, config.rope_base) / config.rope_scaling  # (block_size, D/2)
     cos, sin = angles.cos(), angles.sin()
     return torch.stack((torch.cat((cos, cos), 1), torch.cat((-sin, sin), 1)))[:, :, None]
 

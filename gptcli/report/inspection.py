@@ -14,7 +14,7 @@ from gptcli.config.presets import PRESET_ALIASES, PRESETS, default_family
 from gptcli.dataset.folder import is_dataset
 from gptcli.errors import GptcliError, ModelFolderError, UsageError
 from gptcli.interop.hub import model_name
-from gptcli.model.gpt import parameter_count
+from gptcli.model.cost import parameter_count
 from gptcli.report.datasets import DatasetList, holds_datasets, list_datasets
 from gptcli.report.machine import MachineReport
 from gptcli.report.model import ModelReport, describe_model
@@ -127,7 +127,7 @@ def inspect_preset(
     name: str, vocab_size: int | None, batch_size: int | None, length: int | None, family: str | None = None
 ) -> ModelReport:
     """A model that is not there yet; raises ConfigError for an unknown preset or family, UsageError for GPT-2's."""
-    layer = Request(name, family=family).family_layer(name)
+    layer = Request(preset=name, family=family).family_layer(name)
     config = build_config(name, layer, vocab_size=vocab_size or preset_vocabulary(name))
     size = batch_size or config.train.batch_size
     return describe_model(

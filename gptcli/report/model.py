@@ -1,4 +1,4 @@
-"""A model by its shape alone: parts, activations, memory, arithmetic. Nothing is computed with weights.
+"""A report on a model's shape: parameters, activations, memory and FLOPs. No weights are needed.
 
 Letters: B sequences, T tokens, C width, H heads, D head width, L layers, V vocabulary.
 """
@@ -12,23 +12,17 @@ from typing import Any
 import torch
 
 from gptcli.config import DtypeName, ModelConfig
-from gptcli.memory import SamplingMemory, TrainingMemory, sampling_memory, training_memory
-from gptcli.model.cache import cache_bytes, cached_tokens
+from gptcli.machine import process_memory
+from gptcli.model.cost import FLOPS_FORMULA, cache_bytes, forward_flops, parameter_shapes, training_flops
 from gptcli.model.devices import choose_device, choose_dtype
-from gptcli.model.gpt import parameter_shapes
-
-FLOPS_FORMULA = "6 N + 12 L C T"
-"""Of a token in training, as PaLM (Chowdhery et al. 2022, appendix B) and nanoGPT count it: N parameters without
-embeddings that are only looked up and experts that the token passes by, two operations each forward and four backward;
-12 L C T for queries times keys and probabilities times values, the causal half not taken off, T at most the window of a
-layer that has one, C the width of all heads together. The forward pass is a third of it."""
+from gptcli.model.memory import SamplingMemory, TrainingMemory, sampling_memory, training_memory
 
 NONLINEARITIES = {"gelu": "GELU", "relu2": "ReLU²", "swiglu": "SwiGLU"}
 
 
 @dataclass(frozen=True)
 class Part:
-    """A parameter tensor; the same one in every block and expert is one part with `copies`."""
+    """A parameter tensor. The same tensor in every block and expert is one part with `copies`."""
 
     name: str
     """Its name in the model; `h.*` stands for every block, `experts.*` for every expert."""
@@ -37,7 +31,7 @@ class Part:
     count: int
     """Parameters in all copies."""
     share: float
-    """Of all parameters of the model."""
+    """Share of all parameters of the model."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +42,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Stage:
-    """An activation on the way from ids to logits; `name` is that of the module that gives it, where one does."""
+    """An activation on the way from ids to logits, named after the module that outputs it, if there is one."""
 
     name: str
     shape: tuple[int, ...]
@@ -58,24 +52,24 @@ class Stage:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes at the peak, on `device` with products in `dtype`."""
+    """Peak memory in bytes on `device`, with products in `dtype`."""
 
     device: str
     dtype: DtypeName
     training_sequences: int
-    """Sequences at once."""
+    """Sequences in a micro-batch."""
     training: TrainingMemory
     training_total: int
     sampling_sequences: int
     sampling: SamplingMemory
     sampling_total: int
     cache_per_token: int
-    """Key-value cache for one token of one sequence while sampling."""
+    """Bytes of the key-value cache per token of a sequence."""
 
 
 @dataclass(frozen=True)
 class Flops:
-    """Floating-point operations of one token in a window of `length`."""
+    """Floating-point operations per token in a sequence of `length` tokens."""
 
     length: int
     forward_per_token: int
@@ -103,18 +97,22 @@ def describe_model(
     dtype_name: DtypeName | None = None,
     *,
     samples: int = 1,
+    activation_checkpointing: bool = False,
 ) -> ModelReport:
-    """Everything that a model's shape tells, for `batch_size` sequences of `length` tokens on this machine's device.
+    """A report on a model's shape, for `batch_size` sequences of `length` tokens on this machine's device.
 
-    `dtype_name` is the number format of training (None: what training would choose), `samples` the number of texts that
-    are sampled at once.
+    `dtype_name` is the dtype of training (None: the one that training would choose), `samples` the number of texts
+    sampled at once.
     """
     device = choose_device("auto")
-    training_format = choose_dtype(dtype_name, device, config.n_embd)
+    chosen = choose_dtype(dtype_name, device, config.n_embd)
     wanted: DtypeName | None = None if device.type == "cuda" else "float32"  # as `sample` decodes
     sampling_dtype = choose_dtype(wanted, device, config.n_embd).dtype
-    training = training_memory(config, batch_size, training_format.dtype, device.type)
-    sampling = sampling_memory(config, samples, length, sampling_dtype, device.type)
+    process = process_memory(device.type, trains=True)
+    training = training_memory(
+        *(config, batch_size, chosen.dtype, device.type, process), activation_checkpointing=activation_checkpointing
+    )
+    sampling = sampling_memory(config, samples, length, sampling_dtype, device.type, process)
     return ModelReport(
         name=name,
         config=config.model_dump(),
@@ -122,7 +120,7 @@ def describe_model(
         activations=activations(config, batch_size, length),
         memory=Memory(
             device=device.type,
-            dtype=training_format.name,
+            dtype=chosen.name,
             training_sequences=batch_size,
             training=training,
             training_total=training.total,
@@ -131,7 +129,7 @@ def describe_model(
             sampling_total=sampling.total,
             cache_per_token=cache_bytes(config, sampling_dtype.itemsize, tokens=1),
         ),
-        flops=flops(config, length),
+        flops=Flops(length, forward_flops(config, length), training_flops(config, length)),
     )
 
 
@@ -152,7 +150,7 @@ def parameters(config: ModelConfig) -> Parameters:
 def activations(config: ModelConfig, batch_size: int, length: int) -> tuple[Stage, ...]:
     """The shapes of what flows through the model, in its order."""
     C, H, L = config.n_embd, config.n_head, config.n_layer
-    D, G = config.head_width, config.kv_heads
+    D, G = config.head_dim, config.n_kv_head
     B, T = batch_size, length
     stream, experts = (B, T, C), config.n_expert_active if config.n_expert else 1
     inside = (B, T, config.mlp_rows)
@@ -184,20 +182,3 @@ def activations(config: ModelConfig, batch_size: int, length: int) -> tuple[Stag
         *([Stage("ln_f", stream, 1, "final norm")] if config.norm_placement == "pre" else []),
         Stage("logits", (B, T, config.vocab_size), 1, "a score for each id"),
     )
-
-
-def flops(config: ModelConfig, length: int) -> Flops:
-    """Operations per token; see `FLOPS_FORMULA`."""
-    seen = sum(cached_tokens(config, length))
-    training = 6 * matrix_parameters(config) + 12 * config.n_head * config.head_width * seen
-    return Flops(length, training // 3, training)
-
-
-def matrix_parameters(config: ModelConfig) -> int:
-    """The parameters that take part in a token's arithmetic: no embedding that is only looked up, no idle expert."""
-    counted = 0.0
-    for name, shape in parameter_shapes(config).items():
-        active = config.n_expert_active / config.n_expert if ".experts." in name else 1.0
-        looked_up = name == "wpe.weight" or (name == "wte.weight" and not config.tied)
-        counted += 0 if looked_up else active * shape.numel()
-    return round(counted)

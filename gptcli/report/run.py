@@ -9,14 +9,14 @@ from typing import Any, Literal
 
 from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import Progress, newest_checkpoint, read_progress
-from gptcli.checkpoints.model_folder import checkpoint_steps, verify_run_files
-from gptcli.checkpoints.run_folder import StoredRun, is_run, read_run
+from gptcli.checkpoints.model_folder import checkpoint_steps
+from gptcli.checkpoints.run_folder import StoredRun, is_run, open_run, read_run
 from gptcli.checkpoints.tensors import read_metadata, verify_tensors
 from gptcli.checkpoints.weights import stored_step
 from gptcli.config import differences
 from gptcli.errors import ModelFolderError
 from gptcli.interop.hub import model_name
-from gptcli.model.gpt import parameter_count
+from gptcli.model.cost import parameter_count
 from gptcli.report.model import ModelReport, describe_model
 from gptcli.runs.budget import why_finished
 from gptcli.untrusted import strict_json
@@ -104,16 +104,20 @@ def describe_run(path: Path, batch_size: int | None, length: int) -> RunReport:
 
     Damage of weights and checkpoints is told in the notes; raises ModelFolderError where the small files are damaged.
     """
-    verify_run_files(path)
-    run = read_run(path)
+    run = open_run(path)
     train = run.config.train
     checkpoint, notes = newest_checkpoint(path)
     progress = checkpoint.progress if checkpoint else Progress()
     size = batch_size or train.micro_batch_size or train.batch_size
+    model = describe_model(
+        *(model_name(path), run.config.model, size, length, train.dtype),
+        samples=batch_size or 1,
+        activation_checkpointing=train.activation_checkpointing,
+    )
     return RunReport(
         name=model_name(path),
         path=str(path),
-        model=describe_model(model_name(path), run.config.model, size, length, train.dtype, samples=batch_size or 1),
+        model=model,
         summary=_summary(run, checkpoint.progress if checkpoint else None),
         tokens=progress.tokens,
         seconds=progress.seconds,
@@ -125,7 +129,7 @@ def describe_run(path: Path, batch_size: int | None, length: int) -> RunReport:
         evaluations=tuple(evaluations(path / names.METRICS)),
         config=run.config.model_dump(mode="json"),
         why_finished=why_finished(run.config, progress),
-        notes=(*_damaged_weights(path / names.MODEL), *notes),
+        notes=(*_damaged_weights(path / names.MODEL), *notes.values()),
     )
 
 

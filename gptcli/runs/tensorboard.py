@@ -13,7 +13,7 @@ from gptcli.config import RunConfig, to_toml
 from gptcli.config.values import flatten
 from gptcli.errors import StorageError
 from gptcli.runs.events import CheckpointSaved, Event, RunFinished, SampleDrawn
-from gptcli.runs.metrics import scalars
+from gptcli.runs.logs import scalars
 from gptcli.storage import disk_errors
 
 

@@ -84,8 +84,19 @@ def load_tokenizer(path: Path) -> Tokenizer:
     file = _file_of(path)
     if file.exists() and not file.is_file():
         raise TokenizerError(f"'{file}' is not a file.", _HINT)
+    return _tokenizer_of(_read_json(file, f"The tokenizer '{file}'"), file)
+
+
+def parse_tokenizer(content: bytes, file: Path) -> Tokenizer:
+    """The tokenizer in the content of a tokenizer.json, which `file` names in errors; raises TokenizerError."""
+    try:
+        return _tokenizer_of(strict_json(content), file)
+    except ValueError as error:
+        raise TokenizerError(f"The tokenizer '{file}' is not valid JSON: {error}.", _HINT) from None
+
+
+def _tokenizer_of(content: Any, file: Path) -> Tokenizer:
     name = f"The tokenizer '{file}'"
-    content = _read_json(file, name)
     if _is_vocabulary(content):
         content = _gpt2_document(content, _beside(file), name)
     document = checked(content, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gptcli.config import OptimConfig, RunConfig
+from gptcli.config import OptimConfig
 
 
 def learning_rate(config: OptimConfig, step: int, max_steps: int) -> float:
@@ -23,19 +23,6 @@ def learning_rate(config: OptimConfig, step: int, max_steps: int) -> float:
     first = max(warmup, round((1 - config.decay_fraction) * max_steps)) if config.schedule == "wsd" else warmup
     progress = max(0.0, (step - first) / max(1, max_steps - first))  # of the fall: 0 at step `first`, 1 at the end
     return config.lr * (config.min_lr_fraction + (1 - config.min_lr_fraction) * _remaining(config, min(1.0, progress)))
-
-
-def learning_rate_jump(stored: RunConfig, config: RunConfig, step: int) -> list[str]:
-    """A sentence if a run goes on at `step` with another number of steps, which moves the schedule."""
-    old_steps, new_steps = stored.train.max_steps or 0, config.train.max_steps or 0
-    if old_steps == new_steps:
-        return []
-    old = learning_rate(stored.optim, min(step, old_steps - 1), old_steps)
-    new = learning_rate(config.optim, step, new_steps)
-    return [
-        f"The schedule now runs over {new_steps:,} steps instead of {old_steps:,}: "
-        f"the learning rate goes on at {new:.3g} instead of {old:.3g}."
-    ]
 
 
 def _remaining(config: OptimConfig, progress: float) -> float:

@@ -12,6 +12,8 @@ import os
 import re
 import sys
 import unicodedata
+from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -19,6 +21,9 @@ from rich.console import Console, RenderableType
 
 PIPE_WIDTH = 10_000
 """Columns where no terminal limits them, so that nothing is wrapped."""
+
+wording: ContextVar[Callable[[str], str]] = ContextVar("wording", default=str)
+"""Turns the settings that errors and notes name into flags. The command line sets it for the command that runs."""
 
 _BIDI_CONTROLS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
@@ -76,7 +81,8 @@ class Output:
         self.result(re.sub("[^ -~\n]", _json_escaped, text) if sys.stdout.isatty() else text)
 
     def _tell(self, text: str, style: str) -> None:
-        self.err.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=not self.err.is_terminal)
+        text = printable(wording.get()(text))
+        self.err.print(text, style=style, markup=False, highlight=False, soft_wrap=not self.err.is_terminal)
 
 
 def printable(text: str) -> str:

@@ -16,14 +16,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner
 
-from gptcli import memory
 from gptcli.bench import limits, speed, target
-from gptcli.bench.speed import bytes_per_step, prefill_flops
 from gptcli.bench.target import stand_in_tokenizer
 from gptcli.cli.app import app
 from gptcli.config import ModelConfig, build_config
+from gptcli.model import memory
+from gptcli.model.cost import bytes_per_step, forward_flops, matrix_parameters, prefill_flops, training_flops
 from gptcli.model.gpt import GPT
-from gptcli.report.model import flops, matrix_parameters
 from gptcli.training.trainer import Trainer, Update
 from tests.conftest import CommandLine, Result
 
@@ -86,7 +85,7 @@ def products(call: Any) -> int:
 def test_the_formula_counts_the_products_of_an_update(config: ModelConfig) -> None:
     model, ids = GPT(config), torch.randint(700, (1, 64))
     counted = products(lambda: model(ids).sum().backward())
-    assert counted == pytest.approx(flops(config, 64).training_per_token * 64, rel=SMALL)
+    assert counted == pytest.approx(training_flops(config, 64) * 64, rel=SMALL)
 
 
 @pytest.mark.parametrize("config", [CONFIG, MODERN])
@@ -94,7 +93,7 @@ def test_the_formula_counts_the_products_of_a_prompt(config: ModelConfig) -> Non
     model, ids = GPT(config).requires_grad_(False), torch.randint(700, (1, 64))
     counted = products(lambda: model.head(model.hidden(ids)[:, -1]))
     assert counted == pytest.approx(prefill_flops(config, 64), rel=SMALL)
-    assert counted != pytest.approx(flops(config, 64).forward_per_token * 64, rel=SMALL)  # the head for every token
+    assert counted != pytest.approx(forward_flops(config, 64) * 64, rel=SMALL)  # the head for every token
 
 
 def test_bytes_of_a_step() -> None:

@@ -19,6 +19,7 @@ from gptcli.generation import context_window
 from gptcli.generation.context_window import ContextWindow, new_cache, window_start
 from gptcli.model import cache
 from gptcli.model.cache import KVCache
+from gptcli.model.cost import cache_bytes
 from gptcli.model.gpt import GPT
 from tests.model.reference import assert_close, random_model
 from tests.model.variants import FAMILIES, SHAPE, VARIANTS, variant
@@ -85,7 +86,7 @@ def test_a_cache_is_no_longer_than_it_must_be() -> None:
     for name, kept in tokens.items():
         made = new_cache(random_model(variant(name)), 2)
         assert sum(part.nbytes for part in made.keys + made.values) == 2 * kept * per_token
-        assert cache.cache_bytes(variant(name), 8) == kept * per_token
+        assert cache_bytes(variant(name), 8) == kept * per_token
 
 
 def uncached_logits(model: GPT, ids: Tensor, prefilled: int) -> Tensor:

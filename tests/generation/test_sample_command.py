@@ -190,7 +190,7 @@ def test_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_help_tells_the_defaults() -> None:
-    command = typer.main.get_command(app).commands["sample"]  # type: ignore[attr-defined]
+    command = typer.main.get_command(app).commands["sample"].load()  # type: ignore[attr-defined]
     told = {}
     for parameter in command.params:
         found = re.search(r"\(default: ([\d.]+)\)\.$", getattr(parameter, "help", None) or "")

@@ -18,7 +18,8 @@ from gptcli.checkpoints.tensors import tensor_file
 from gptcli.cli.app import app
 from gptcli.config import ModelConfig
 from gptcli.errors import ModelFolderError, UsageError
-from gptcli.interop.hub import local_model, model_name, split_address
+from gptcli.interop.download import local_model
+from gptcli.interop.hub import model_name, split_address
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
 from gptcli.tokenizer.char import char_tokenizer
 from tests.conftest import CommandLine
@@ -99,8 +100,8 @@ def test_eval(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("address", "words"),
     [
-        ("hf://owner/other", "There is no model 'hf://owner/other', or it is private."),
-        ("hf://owner/gated", "gives access on request only"),
+        ("hf://owner/other", "'hf://owner/other' does not exist or is private"),
+        ("hf://owner/gated", "'hf://owner/gated'"),
         ("hf://owner/name@v7", "has no revision 'v7'"),
     ],
 )
@@ -127,8 +128,8 @@ def test_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("address", ["hf://", "hf://gpt2", "hf://a/b/c", "hf://a/b@", "hf://a b/c", "hf://../x"])
-def test_what_is_no_address(address: str) -> None:
-    with pytest.raises(UsageError, match="cannot be a model on the Hub"):
+def test_invalid_addresses_are_refused(address: str) -> None:
+    with pytest.raises(UsageError, match="is not an address of a model on the Hub"):
         local_model(address)
 
 

@@ -85,10 +85,10 @@ def test_we_compute_the_logits_of_transformers(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("check", [check_ours_in_theirs, check_theirs_in_ours])
 def test_logit_checks_notice_a_layout_that_is_not_turned(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # Square matrices fit either way, so that only their values tell.
-    plain = huggingface._turned
+    plain = huggingface._in_layout
     monkeypatch.setattr(
         huggingface,
-        "_turned",
+        "_in_layout",
         lambda tensor, part: tensor if part.name.endswith("attn.c_proj.weight") else plain(tensor, part),
     )
     with pytest.raises(AssertionError):
@@ -146,12 +146,12 @@ def check_family(name: str, path: Path) -> None:
     assert config_from_hf(theirs.config.to_dict(), "theirs").model_copy(update=_written_out(model.config)) == (
         model.config.model_copy(update=_written_out(model.config))
     )
-    assert config_from_hf(json.loads((path / "config.json").read_text()), "ours").mlp_inner == model.config.mlp_inner
+    assert config_from_hf(json.loads((path / "config.json").read_text()), "ours").mlp_width == model.config.mlp_width
 
 
 def _written_out(config: ModelConfig) -> dict[str, Any]:
     """What our config may leave open, and theirs always states."""
-    return {"n_kv_head": config.kv_heads, "mlp_width": config.mlp_inner}
+    return {"n_kv_head": config.n_kv_head, "mlp_width": config.mlp_width}
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -162,7 +162,7 @@ def test_every_family_opens_in_transformers(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "owner", "attribute", "wrong"),
     [
-        ("llama", huggingface, "_turned", lambda plain: lambda t, part: t.flip(0) if "v_proj" in part.name else t),
+        ("llama", huggingface, "_in_layout", lambda plain: lambda t, part: t.flip(0) if "v_proj" in part.name else t),
         ("qwen3 windows", ModelConfig, "window_of", lambda plain: lambda self, layer: self.sliding_window),
         ("qwen3_moe", Tensor, "topk", lambda plain: lambda x, k, dim: plain(x, k - 1, dim=dim)),
     ],

@@ -96,8 +96,8 @@ class Layer:
     def attention(self, x: Tensor) -> Tensor:
         """(B, T, C) → (B, T, C)."""
         config = self.config
-        B, T, C = x.shape
-        H, G, D = config.n_head, config.kv_heads, config.head_dim or C // config.n_head
+        B, T, _ = x.shape
+        H, G, D = config.n_head, config.n_kv_head, config.head_dim
         qkv = self.linear("attn.c_attn", x).view(B, T, H + 2 * G, D).transpose(1, 2)
         q, k, v = qkv[:, :H], qkv[:, H : H + G], qkv[:, H + G :]
         if config.qk_norm:

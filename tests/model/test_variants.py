@@ -151,7 +151,7 @@ def test_rotations_keep_distances() -> None:
     """The product of a query and a key depends on how far they are apart, not on where they stand."""
     config = variant("rope", block_size=40)
     table = position.rotations(config)  # (2, 40, 1, 4)
-    q, k = torch.randn(2, 1, 1, 1, config.head_width, dtype=torch.float64).expand(-1, -1, 40, -1, -1).unbind(0)
+    q, k = torch.randn(2, 1, 1, 1, config.head_dim, dtype=torch.float64).expand(-1, -1, 40, -1, -1).unbind(0)
     products = position.rotate(q, table)[0, :, 0] @ position.rotate(k, table)[0, :, 0].T  # (40, 40)
     for distance in (0, 3, 17):
         diagonal = products.diagonal(distance)
@@ -161,6 +161,6 @@ def test_rotations_keep_distances() -> None:
 
 def test_widths_inside_the_mlp() -> None:
     """SwiGLU has three matrices instead of two, so that it is narrower for the same number of parameters."""
-    assert ModelConfig.model_validate(SHAPE | {"n_embd": 768}).mlp_inner == 4 * 768
-    assert ModelConfig.model_validate(SHAPE | {"n_embd": 768, "mlp": "swiglu"}).mlp_inner == 2048
-    assert ModelConfig.model_validate(SHAPE | {"n_embd": 64, "mlp": "swiglu"}).mlp_inner == 192  # 170.7, rounded up
+    assert ModelConfig.model_validate(SHAPE | {"n_embd": 768}).mlp_width == 4 * 768
+    assert ModelConfig.model_validate(SHAPE | {"n_embd": 768, "mlp": "swiglu"}).mlp_width == 2048
+    assert ModelConfig.model_validate(SHAPE | {"n_embd": 64, "mlp": "swiglu"}).mlp_width == 192  # 170.7, rounded up

@@ -13,9 +13,8 @@ from benchmarks.page import FIGURES
 from gptcli.config import ModelConfig, build_config
 from gptcli.config.presets import family
 from gptcli.config.values import merge, parse_setting
-from gptcli.model.cache import cache_bytes
+from gptcli.model.cost import cache_bytes, parameter_count, training_flops
 from gptcli.report.inspection import GPT2_VOCABULARY
-from gptcli.report.model import flops, parameters
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "architectures.md").read_text(encoding="utf-8")
@@ -34,8 +33,8 @@ def changed(settings: str) -> ModelConfig:
 def costs(settings: str) -> str:
     """The row that stands for these settings in the page."""
     model, gpt2 = changed(settings), changed("position=learned")
-    count, less = parameters(model).total, parameters(gpt2).total
-    work, usual = (flops(config, config.block_size).training_per_token for config in (model, gpt2))
+    count, less = parameter_count(model), parameter_count(gpt2)
+    work, usual = (training_flops(config, config.block_size) for config in (model, gpt2))
     cache = cache_bytes(model, 2) / 2**20
     difference = f"{count - less:+,}" if count != less else "0"
     percent = f"{100 * (work / usual - 1):+.2f} %".replace("+0.00", "0").replace("-0.00", "0")

@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 
 ROOMS = (
     *("cli", "ui", "bench", "report", "runs", "exports", "generation", "checkpoints", "training", "interop"),
-    *("dataset", "tokenizer", "storage", "untrusted", "memory", "machine", "model", "config", "errors", "signals"),
+    *("dataset", "tokenizer", "storage", "untrusted", "machine", "model", "config", "errors", "signals"),
 )
 """From top to bottom. A room imports from itself and from those below it."""
 

@@ -76,6 +76,16 @@ def test_run(workplace: Path) -> None:
     assert {"activations", "memory", "flops", "config"} <= found.keys()
 
 
+def test_memory_of_a_run_is_that_of_its_setting(workplace: Path, tmp_path: Path) -> None:
+    """A run with activation checkpointing keeps fewer activations than another of its shape."""
+    train = CommandLine(workplace)
+    options = ("--preset", "nano", "--max-steps", "1", "--batch-size", "2", "--activation-checkpointing", "-q")
+    assert train("train", "book.txt", *options, "-o", tmp_path / "run").code == 0
+    less, usual = (inspected(workplace, str(run))["memory"]["training"] for run in (tmp_path / "run", "runs/book"))
+    assert less["activations"] < usual["activations"]
+    assert less["parameters"] == usual["parameters"]
+
+
 def test_newest_run_is_the_default_and_named(workplace: Path) -> None:
     result = CommandLine(workplace)("inspect")
     assert result.code == 0

@@ -13,9 +13,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from gptcli.errors import UsageError
 from gptcli.model import gpt
+from gptcli.model.cost import forward_flops, training_flops
 from gptcli.model.gpt import GPT
 from gptcli.report.inspection import inspect_preset, list_presets
-from gptcli.report.model import activations, flops, parameters
+from gptcli.report.model import activations, parameters
 from tests.model.variants import variant
 
 BATCH_SIZE, LENGTH = 2, 7
@@ -126,13 +127,13 @@ def test_flops_are_those_of_the_matrix_products(kind: str) -> None:
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):  # it knows no fused kernel of CPUs
         model(torch.zeros(BATCH_SIZE, LENGTH, dtype=torch.long))
     vectors = sum(parameter.numel() for parameter in model.parameters() if parameter.dim() == 1)
-    told = flops(model.config, LENGTH)
-    assert counter.get_total_flops() == BATCH_SIZE * LENGTH * (told.forward_per_token - 2 * vectors)
-    assert told.training_per_token == 3 * told.forward_per_token
+    forward = forward_flops(model.config, LENGTH)
+    assert counter.get_total_flops() == BATCH_SIZE * LENGTH * (forward - 2 * vectors)
+    assert training_flops(model.config, LENGTH) == 3 * forward
 
 
 def test_a_window_saves_attention() -> None:
-    whole, windowed = (flops(variant(name), 12).training_per_token for name in ("llama", "mistral"))
+    whole, windowed = (training_flops(variant(name), 12) for name in ("llama", "mistral"))
     assert whole - windowed == 12 * 16 * 3 * (12 - 5)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from gptcli.runs.start import find_start
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner, Result
 
@@ -30,7 +31,6 @@ from gptcli.runs import start as starting
 from gptcli.runs.completion import epoch_steps
 from gptcli.runs.events import Event
 from gptcli.runs.plan import make_plan
-from gptcli.runs.start import find_start
 from gptcli.tokenizer.tokenizer import load_tokenizer
 from gptcli.training import trainer
 from tests.model.reference import assert_close
@@ -100,6 +100,7 @@ def test_shape_tokenizer_and_weights_are_those_of_the_start(trained: Path) -> No
     assert load_tokenizer(begun).fingerprint == load_tokenizer(trained).fingerprint
     old, new = open_model(trained), open_model(begun, "best")
     assert new.model.config == old.model.config.model_copy(update={"dropout": new.model.config.dropout})
+    assert "head_dim" not in (begun / "gptcli.toml").read_text(), "a width that follows from others is not stored"
     train("--init-from", trained, *QUICK, "--resume", "never", "--max-steps", "1", "--lr", "1e-30")
     unchanged = open_model(Path("runs/book-2"), "last").model.state_dict()
     assert all(torch.equal(tensor, unchanged[name]) for name, tensor in old.model.state_dict().items())

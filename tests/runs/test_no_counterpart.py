@@ -14,7 +14,7 @@ from tests.runs.small_runs import assert_same_end, plan, run, series
 
 KNOBS = {f"model.{key}": value for key, value in STRANGE["strange"].items()}
 """Every knob as nobody else has it."""
-NOTE = "No other program knows this combination"
+NOTE = "Only gptcli can open this model"
 
 
 def notes(dataset: Dataset, path: Path, knobs: dict[str, object]) -> list[str]:
@@ -22,7 +22,7 @@ def notes(dataset: Dataset, path: Path, knobs: dict[str, object]) -> list[str]:
 
 
 def test_the_plan_names_the_knobs(dataset: Dataset, tmp_path: Path) -> None:
-    told = [f"{NOTE} (position = sinusoidal, logit_softcap = 5.0): it trains and samples here."]
+    told = [f"{NOTE}, because of position = sinusoidal, logit_softcap = 5.0."]
     knobs = {"model.position": "sinusoidal", "model.logit_softcap": 5.0}
     assert notes(dataset, tmp_path / "run", knobs) == told
 
@@ -51,7 +51,7 @@ def test_train_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus:
     monkeypatch.chdir(tmp_path)
     Path("book.txt").write_text(corpus[:3000])
     result = gptcli("train", "book.txt", "--preset", "nano", "--dry-run", "--set=model.norm_placement=post")
-    assert f"{NOTE} (norm_placement = post)" in " ".join(result.stderr.split())
+    assert f"{NOTE}, because of norm_placement = post" in " ".join(result.stderr.split())
 
 
 def test_such_a_run_resumes_to_the_last_bit_and_samples(dataset: Dataset, tmp_path: Path) -> None:

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from gptcli.runs.place import run_device, run_folder
 
-from gptcli import memory
 from gptcli.checkpoints.run_folder import read_run
 from gptcli.config import load_config_file
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import CorpusError, DeviceError, ModelFolderError, OutOfMemoryError, StorageError, UsageError
-from gptcli.memory import training_memory
+from gptcli.model.memory import training_memory
 from gptcli.runs import completion
-from gptcli.runs.place import run_device, run_folder
 from gptcli.runs.plan import make_plan
 from gptcli.runs.request import Request
 from tests.runs.small_runs import CPU, plan, request, run, small_dataset
@@ -197,7 +196,7 @@ def test_memory_is_told_as_it_was_before_the_pace_was_measured(
         process, free = 5 * 10**9, 4 * 10**9
         return 10
 
-    monkeypatch.setattr(memory, "resident_memory", lambda: process)
+    monkeypatch.setattr(completion, "process_memory", lambda *device, **trains: process)
     monkeypatch.setattr(completion, "free_memory", lambda device: free)
     monkeypatch.setattr(completion, "steps_within", measured)
     made = plan(dataset, tmp_path / "run", {"train.max_steps": None, "train.max_time": 60.0})

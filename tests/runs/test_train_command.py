@@ -128,7 +128,7 @@ BAD = {
     "--n-layer 100000": "model.n_layer = 100000: must be a whole number from 1 to 512",
     "--micro-batch-size many": "= 'many': must be auto or a whole number",
     "--device tpu": "no device called 'tpu'",
-    "--preset=": "An empty value was given for 'preset'.",
+    "--preset=": "An empty value was given for --preset.",
     "--tokenizer char --vocab-size 300": "A vocabulary of characters has a size of its own",
     "--tokenizer other.json --vocab-size 300": "A vocabulary of 'other.json' has a size of its own",
     "--set tokenizer.kind=char --set tokenizer.vocab_size=300": "or use --tokenizer bpe",

@@ -1,7 +1,7 @@
-"""metrics.jsonl, the source of truth: one JSON object for each logged step and evaluation.
+"""metrics.jsonl, the source of truth: one JSON object for each logged step, evaluation and sample.
 
-Floats are printed so that they are read back exactly; JSON has no NaN and no infinity, so they become null (such as the
-gradient norm of an update that float16 overflow skipped). The names are TensorBoard's.
+Floats are read back exactly. NaN and infinity, which JSON lacks, become null (such as the gradient norm of an update
+skipped after a float16 overflow). The names are those of TensorBoard.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gptcli.storage import AppendLog
 
 
 def scalars(event: Event) -> dict[str, float]:
-    """The named figures of an event; empty if it has none."""
+    """The figures of an event by name; empty if it has none."""
     if isinstance(event, StepMetrics):
         experts = zip(("train/expert_balance", "train/expert_load"), event.experts or (), strict=False)
         return {
@@ -35,17 +35,17 @@ def scalars(event: Event) -> dict[str, float]:
 
 
 class MetricsLog:
-    """Writes events into a run's metrics.jsonl."""
+    """The log of a run, opened for appending."""
 
     def __init__(self, run: Path, keep_bytes: int) -> None:
-        """Open the log, cut to the length that the checkpoint names from which training goes on."""
+        """Open the log, cut to the length that the checkpoint names."""
         self._log = AppendLog(run / names.METRICS, keep_bytes)
         self._behind = False
 
     def write(self, event: Event) -> None:
         """Append the event if it has figures or text.
 
-        Raises StorageError where the disk begins to refuse; the line is kept, and written as soon as it can be.
+        Raises StorageError when the disk begins to refuse; the line is kept and written as soon as possible.
         """
         if figures := scalars(event):
             assert isinstance(event, StepMetrics | EvalMetrics)
@@ -61,7 +61,7 @@ class MetricsLog:
             self._log.append(line)
             self._behind = False
         except StorageError:
-            if not self._behind:  # told once, and not with every line
+            if not self._behind:  # reported once, not with every line
                 self._behind = True
                 raise
 

@@ -1,4 +1,4 @@
-"""The estimate of memory, against what is measured."""
+"""Estimated peak memory against measured memory."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from gptcli import machine, memory
+from gptcli import machine
 from gptcli.config import ModelConfig
 from gptcli.config.presets import preset
-from gptcli.machine import free_memory, total_memory
-from gptcli.memory import largest_micro_batch, sampling_memory, training_memory
+from gptcli.machine import free_memory, process_memory, total_memory
+from gptcli.model import memory
 from gptcli.model.cache import KVCache
-from gptcli.model.gpt import GPT, parameter_count
+from gptcli.model.cost import parameter_count
+from gptcli.model.gpt import GPT
+from gptcli.model.memory import largest_micro_batch, sampling_memory, training_memory
 from tests.conftest import ROOT
 from tests.model.variants import VARIANTS, variant
 
@@ -32,21 +34,22 @@ from gptcli.config import build_config
 from gptcli.config.presets import preset
 from gptcli.model.gpt import GPT
 from gptcli.training.gradients import accumulate_gradients
-from gptcli.machine import resident_memory
-from gptcli.memory import training_memory
+from gptcli.machine import process_memory
+from gptcli.model.memory import training_memory
 from gptcli.training.optimizer import Optimizer
 from gptcli.training import runtime
 
 runtime.prepare(torch.device("cpu"), deterministic=False)
 name, micro, steps, dtype = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), getattr(torch, sys.argv[4])
-recompute = sys.argv[5] == "True"
+checkpointing = sys.argv[5] == "True"
 config = build_config(name, vocab_size=65)
-estimate = training_memory(config.model, micro, dtype, "cpu", recompute=recompute)
+process = process_memory("cpu", trains=True)
+estimate = training_memory(config.model, micro, dtype, "cpu", process, activation_checkpointing=checkpointing)
 model = GPT(config.model)
 optimizer = Optimizer(model, config.optim, dtype)
 for _ in range(steps):
     ids = torch.randint(65, (config.train.batch_size, config.model.block_size + 1))
-    hidden = partial(model.hidden, recompute=recompute)
+    hidden = partial(model.hidden, recompute=checkpointing)
     loss = accumulate_gradients(
         model, hidden, ids, micro_batch_size=micro, dtype=dtype, backward=optimizer.backward
     )
@@ -62,13 +65,13 @@ print(json.dumps({"estimate": estimate.total, "peak": peak}))
 
 
 @pytest.mark.parametrize(
-    ("name", "micro_batch_size", "steps", "recompute"),
+    ("name", "micro_batch_size", "steps", "checkpointing"),
     [("nano", 16, 5, False), ("tiny", 16, 5, False), ("small", 16, 1, False), ("mini", 8, 2, True)],
 )
 def test_training_is_within_a_quarter_of_the_measured_peak(
-    name: str, micro_batch_size: int, steps: int, recompute: bool
+    name: str, micro_batch_size: int, steps: int, checkpointing: bool
 ) -> None:
-    arguments = [name, str(micro_batch_size), str(steps), "float32", str(recompute)]
+    arguments = [name, str(micro_batch_size), str(steps), "float32", str(checkpointing)]
     done = subprocess.run(
         [sys.executable, "-c", MEASURED_TRAINING, *arguments], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -81,7 +84,7 @@ def check_activations(name: str, dtype: torch.dtype, dropout: float) -> None:
     config = variant(name, **shape)
     estimate = training_memory(config, 4, dtype, "cpu", 0)
     halves = 2 if config.mlp == "swiglu" else 1
-    inside_mlp = 4 * 64 * config.mlp_inner * halves * dtype.itemsize  # the last term, made only in the backward pass
+    inside_mlp = 4 * 64 * config.mlp_width * halves * dtype.itemsize  # the last term, made only in the backward pass
     expected = estimate.activations - inside_mlp + estimate.casts
     assert bytes_kept_for_backward(config, 4, dtype) == pytest.approx(expected, rel=0.03)
 
@@ -101,10 +104,12 @@ def test_control_normed_inputs_that_are_not_counted(monkeypatch: pytest.MonkeyPa
         check_activations("qwen3", torch.float32, 0.0)
 
 
-def test_recomputing_needs_less() -> None:
+def test_activation_checkpointing_needs_less() -> None:
     """Of all blocks but one only the input is kept."""
     config = variant("qwen3", n_layer=8)
-    kept, recomputed = (training_memory(config, 4, torch.float32, "cpu", 0, recompute=r) for r in (False, True))
+    kept, recomputed = (
+        training_memory(config, 4, torch.float32, "cpu", activation_checkpointing=setting) for setting in (False, True)
+    )
     one_less = variant("qwen3", n_layer=7)
     block = kept.activations - training_memory(one_less, 4, torch.float32, "cpu", 0).activations
     inputs = 8 * 4 * config.block_size * config.n_embd * 4
@@ -147,8 +152,8 @@ def test_process_counts_in_the_peak_but_not_in_what_is_needed() -> None:
         sampling_memory(SMALL, 4, 8, torch.float32, "cpu", 10**9),
     ):
         assert estimate.total - estimate.needed == estimate.process == 10**9
-    assert training_memory(SMALL, 4, torch.float32, "cpu").process > 50 << 20
-    assert training_memory(SMALL, 4, torch.float16, "cuda").process == 0
+    assert process_memory("cpu", trains=True) > 50 << 20
+    assert process_memory("cuda", trains=True) == 0
 
 
 def test_large_vocabulary_is_counted_by_the_chunk() -> None:

@@ -1,0 +1,113 @@
+"""Settings as a person types them: `train.micro_batch_size = 4` in an error becomes `--micro-batch-size 4`.
+
+Below `cli/` a message names a setting in backticks: a config field (`optim.lr`) or a parameter of the Python API
+(`out`), with a value where one is suggested (`checkpoint = last`). The options of the running command say which flag it
+has; a config field without one is given with `--set`. Other text in backticks stays as it is.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, get_args
+
+from typer.models import ArgumentInfo, OptionInfo, ParameterInfo
+
+_SETTING = re.compile(r"`(\w+(?:\.\w+)?)(?: = ([^`]+))?`", re.ASCII)
+
+
+class SettingInfo(OptionInfo):
+    """An option that sets the config field `key`."""
+
+    def __init__(self, key: str, *names: str, **options: Any) -> None:
+        super().__init__(default=..., param_decls=names, **options)
+        self.key = key
+
+
+@dataclass(frozen=True)
+class _Typed:
+    """One parameter of a command on the command line."""
+
+    text: str
+    """`--out` of an option, `RUN` of an argument."""
+    switch: str | None = None
+    """The value that an option without a value stands for: "true", or "false" of `--no-echo`."""
+
+    def with_value(self, value: str | None) -> str | None:
+        """The words to type; None where this parameter cannot have the value."""
+        if value is None or value == self.switch:
+            return self.text
+        return None if self.switch else f"{self.text} {shlex.quote(value)}"
+
+
+def settings_as_flags(command: Callable[..., None], text: str) -> str:
+    """`text` with the settings that it names in backticks as a person types them for `command`."""
+
+    def typed(found: re.Match[str]) -> str:
+        name, value = found[1], found[2] and found[2].strip("\"'")
+        known = _parameters(command).get(name)
+        words = known and known.with_value(value)
+        if words is None and name in _config_fields():
+            words = name if value is None else f"--set {shlex.quote(f'{name}={value}')}"
+        return words or found[0]
+
+    return _SETTING.sub(typed, text)
+
+
+def stated_settings(command: Callable[..., None], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The config fields that were given as options: {"train.max_steps": 100}. `values` has all parameters by name."""
+    return {
+        info.key: values[name]
+        for name, _, info in _declarations(command)
+        if isinstance(info, SettingInfo) and values[name] is not None and values[name] is not False
+    }
+
+
+@cache
+def _parameters(command: Callable[..., None]) -> dict[str, _Typed]:
+    """The parameters of a command by config field, by name, by flag, and by the last part of their config field."""
+    exact: dict[str, _Typed] = {}
+    other: dict[str, _Typed] = {}
+    for name, kind, info in _declarations(command):
+        name = name.strip("_")
+        if isinstance(info, ArgumentInfo):
+            exact[name] = _Typed((info.metavar or name).strip("[].").upper())
+            continue
+        flag = _flag(info) or f"--{name.replace('_', '-')}"
+        if kind is bool:
+            exact[name] = _Typed(flag, "true")
+            if name.startswith("no_"):
+                exact[name.removeprefix("no_")] = _Typed(flag, "false")
+        else:
+            exact[name] = _Typed(flag)
+        other.setdefault(flag.removeprefix("--").replace("-", "_"), exact[name])
+        if isinstance(info, SettingInfo):
+            exact[info.key] = exact[name]
+            other.setdefault(info.key.partition(".")[2], exact[name])
+    return other | exact
+
+
+def _declarations(command: Callable[..., None]) -> Iterator[tuple[str, Any, ParameterInfo]]:
+    """Name, type and typer's declaration of each parameter of a command."""
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        kind, *notes = get_args(parameter.annotation) or (parameter.annotation,)
+        for note in notes:
+            if isinstance(note, ParameterInfo):
+                yield name, kind, note
+
+
+def _flag(info: ParameterInfo) -> str | None:
+    """The long name of an option; in `Annotated`, typer keeps the first name where it keeps defaults elsewhere."""
+    names = (info.default, *(info.param_decls or ()))
+    return next((name for name in names if isinstance(name, str) and name.startswith("--")), None)
+
+
+@cache
+def _config_fields() -> frozenset[str]:
+    from gptcli.config import RunConfig, field_names
+
+    return frozenset(field_names(RunConfig))

@@ -1,0 +1,82 @@
+"""What a config costs, by its shape alone: parameters, floating-point operations, bytes of keys and values.
+
+No weights are allocated, so that models of any size can be asked about. `gptcli.model.memory` has the peak memory of
+training and sampling.
+
+Letters: C width of all heads together, L layers, N parameters, T tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import torch
+
+from gptcli.config import ModelConfig
+from gptcli.model.cache import cached_tokens
+from gptcli.model.gpt import GPT, gpt_on_meta
+from gptcli.model.int8 import Int8GPT
+
+FLOPS_FORMULA = "6 N + 12 L C T"
+"""FLOPs of a token in training, as PaLM (Chowdhery et al. 2022, appendix B) and nanoGPT count them: N matrix
+parameters, with two operations each in the forward pass and four in the backward pass; 12 L C T for queries times keys
+and probabilities times values, without subtracting the causal half. T is at most the attention window of a layer. The
+forward pass is a third of it."""
+
+
+@lru_cache(maxsize=64)
+def parameter_shapes(config: ModelConfig) -> Mapping[str, torch.Size]:
+    """The shape of each parameter by name, a tied head left out."""
+    return {name: parameter.shape for name, parameter in gpt_on_meta(config).named_parameters()}
+
+
+def parameter_count(config: ModelConfig) -> int:
+    """Parameters of a model, a tied head counted once."""
+    return sum(shape.numel() for shape in parameter_shapes(config).values())
+
+
+def active_parameters(config: ModelConfig) -> int:
+    """Parameters without the experts that a token does not pass through."""
+    experts = sum(shape.numel() for name, shape in parameter_shapes(config).items() if ".experts." in name)
+    idle = config.n_expert - config.n_expert_active
+    return parameter_count(config) - (experts * idle // config.n_expert if experts else 0)
+
+
+def matrix_parameters(config: ModelConfig) -> int:
+    """Active parameters without the embeddings that are only looked up: those in a token's arithmetic."""
+    looked_up = {"wpe.weight"} if config.tied else {"wpe.weight", "wte.weight"}
+    shapes = parameter_shapes(config)
+    return active_parameters(config) - sum(shapes[name].numel() for name in looked_up & shapes.keys())
+
+
+def training_flops(config: ModelConfig, length: int) -> int:
+    """FLOPs of a token in training, forward and backward, in a sequence of `length` tokens; see `FLOPS_FORMULA`."""
+    attended = sum(cached_tokens(config, length))
+    return 6 * matrix_parameters(config) + 12 * config.n_head * config.head_dim * attended
+
+
+def forward_flops(config: ModelConfig, length: int) -> int:
+    """FLOPs of a token in the forward pass."""
+    return training_flops(config, length) // 3
+
+
+def prefill_flops(config: ModelConfig, tokens: int) -> int:
+    """FLOPs of a prompt of `tokens` tokens: the forward pass, with the head for the last token alone."""
+    head = 2 * config.vocab_size * config.n_embd
+    return forward_flops(config, tokens) * tokens - head * (tokens - 1)
+
+
+def cache_bytes(config: ModelConfig, item: int, tokens: int | None = None) -> int:
+    """Bytes of the keys and values of `tokens` tokens (default: a full context), with `item` bytes per number."""
+    return 2 * sum(cached_tokens(config, tokens)) * config.n_kv_head * config.head_dim * item
+
+
+def bytes_per_step(model: GPT, sequences: int, cached: int) -> int:
+    """Bytes read in a decode step of several sequences that hold `cached` tokens each.
+
+    Each active weight is read once for all of them, and the keys and values of each.
+    """
+    config, item = model.config, model.wte.weight.element_size()
+    weights = matrix_parameters(config) * (1 if isinstance(model, Int8GPT) else item)
+    return weights + sequences * cache_bytes(config, item, cached)

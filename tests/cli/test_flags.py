@@ -1,0 +1,100 @@
+"""An error names a setting; the command line says how to type it for the command that runs."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import typer
+
+from gptcli.cli.boundary import guarded
+from gptcli.cli.flags import SettingInfo, settings_as_flags, stated_settings
+from gptcli.errors import UsageError
+from gptcli.ui.console import Output, wording
+from tests.conftest import ROOT
+
+
+class Unknown(StrEnum):
+    skip = "skip"
+
+
+def command(
+    run: Annotated[str, typer.Argument(metavar="[RUN]")],
+    out: Annotated[Path | None, typer.Option("--out", "-o")] = None,
+    config_files: Annotated[list[Path] | None, typer.Option("--config", "-c")] = None,
+    max_steps: Annotated[int | None, SettingInfo("train.max_steps", "--max-steps")] = None,
+    kind: Annotated[str | None, SettingInfo("tokenizer.kind", "--tokenizer")] = None,
+    checkpointing: Annotated[bool, SettingInfo("train.activation_checkpointing", "--checkpointing")] = False,
+    unknown: Annotated[Unknown, typer.Option("--unknown")] = Unknown.skip,
+    force: Annotated[bool, typer.Option("--force")] = False,
+    no_echo: Annotated[bool, typer.Option("--no-echo")] = False,
+) -> None:
+    raise UsageError("`out` is taken.", "Use `unknown = skip`.")
+
+
+@pytest.mark.parametrize(
+    ("setting", "typed"),
+    [
+        ("`train.max_steps`", "--max-steps"),
+        ("`train.max_steps = 4`", "--max-steps 4"),
+        ("`max_steps = 4`", "--max-steps 4"),
+        ("`tokenizer.kind = bpe`", "--tokenizer bpe"),
+        ("`tokenizer`", "--tokenizer"),
+        ("`kind`", "--tokenizer"),
+        ("`train.activation_checkpointing = true`", "--checkpointing"),
+        ("`train.activation_checkpointing = false`", "--set train.activation_checkpointing=false"),
+        ("`train.keep_checkpoints = 2`", "--set train.keep_checkpoints=2"),
+        ("`train.keep_checkpoints`", "train.keep_checkpoints"),
+        ("`data.include = ['*.py']`", "--set 'data.include=['\"'\"'*.py'\"'\"']'"),
+        ("`out`", "--out"),
+        ("`out = my run`", "--out 'my run'"),
+        ('`unknown = "skip"`', "--unknown skip"),
+        ("`force`", "--force"),
+        ("`force = true`", "--force"),
+        ("`echo = false`", "--no-echo"),
+        ("`config = a.toml`", "--config a.toml"),
+        ("`run`", "RUN"),
+    ],
+)
+def test_a_setting_becomes_what_a_person_types(setting: str, typed: str) -> None:
+    assert settings_as_flags(command, f"Use {setting}, or not.") == f"Use {typed}, or not."
+
+
+@pytest.mark.parametrize("text", ["`gptcli train`", "`tokenizer.json`", "`nothing`", "`echo = true`", "`a = b`", "``"])
+def test_other_text_in_backticks_stays(text: str) -> None:
+    assert settings_as_flags(command, text) == text
+
+
+def test_errors_and_notes_are_translated(capsys: pytest.CaptureFixture[str]) -> None:
+    before = wording.get()
+    with pytest.raises(typer.Exit):
+        guarded(command)("run")
+    Output().note("See `max_steps`.")
+    said = capsys.readouterr().err
+    wording.set(before)
+    assert "--out is taken." in said
+    assert "Use --unknown skip." in said
+    assert "See --max-steps." in said
+
+
+def test_the_settings_that_were_stated() -> None:
+    values = {"max_steps": 3, "kind": None, "checkpointing": False, "out": Path("x")}
+    assert stated_settings(command, values) == {"train.max_steps": 3}
+    assert stated_settings(command, values | {"max_steps": 0, "checkpointing": True}) == {
+        "train.max_steps": 0,
+        "train.activation_checkpointing": True,
+    }
+
+
+FLAG = re.compile(r"(?<![\w/-])--[a-z]")
+
+
+@pytest.mark.parametrize("room", ["errors.py", "machine.py", "signals.py", "storage.py", "untrusted.py"])
+def test_no_message_below_the_command_line_names_a_flag(room: str) -> None:
+    """Grows room by room until it is every room below `cli/` and `ui/`."""
+    place = ROOT / "gptcli" / room
+    for file in place.rglob("*.py") if place.is_dir() else [place]:
+        assert not FLAG.search(file.read_text(encoding="utf-8")), file
