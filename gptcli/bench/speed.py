@@ -20,10 +20,10 @@ import torch
 
 from gptcli.bench.limits import matrix_rate, read_bandwidth, seconds_per_call
 from gptcli.bench.target import BenchTarget
-from gptcli.checkpoints.model_folder import LoadedModel
 from gptcli.config import DtypeName, RunConfig, SamplingConfig
 from gptcli.dataset.folder import Dataset
-from gptcli.generation.load import decoding_threads
+from gptcli.generation.loaded_model import LoadedModel
+from gptcli.generation.placement import decoding_threads
 from gptcli.generation.stream import Sample, generate
 from gptcli.model.cost import bytes_per_step, parameter_count, prefill_flops, training_flops
 from gptcli.model.devices import dtype_name

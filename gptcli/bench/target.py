@@ -14,13 +14,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gptcli.checkpoints.model_folder import LoadedModel, read_model_config
+from gptcli.checkpoints.model_folder import read_model_config
 from gptcli.checkpoints.run_folder import is_run, read_run
 from gptcli.config import DEFAULT_SEED, DtypeName, RunConfig, build_config, nearest_preset
 from gptcli.config.values import Values, nest
 from gptcli.dataset.folder import Dataset, Split
 from gptcli.dataset.shards import TokenStream, dtype_for
-from gptcli.generation.load import load_for_sampling, place
+from gptcli.generation.loaded_model import LoadedModel, Quantization, load
+from gptcli.generation.placement import place
 from gptcli.interop.hub import model_name
 from gptcli.model.gpt import GPT
 from gptcli.report.inspection import preset_vocabulary, within_context
@@ -88,7 +89,8 @@ def folder_subject(path: Path, options: BenchOptions) -> BenchTarget:
         recipe = {"optim": stored.optim.model_dump(), "train": {"batch_size": stored.train.batch_size}}
     recipe["model"] = model.model_dump()
     config, dataset = _training(preset_name, recipe, model.vocab_size, options)
-    writer = partial(load_for_sampling, path, "best", str(options.device), options.dtype, int8=options.int8)
+    int8: Quantization | None = "int8" if options.int8 else None
+    writer = partial(load, path, device=str(options.device), dtype=options.dtype, quantize=int8)
     return BenchTarget(model_name(path), config, dataset, writer, options.batch_size or 1)
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gptcli.cli import options
-from gptcli.cli.model import model_path
 from gptcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -71,7 +70,11 @@ def bench(
 def _subject(run: str | None, preset: str | None, wish: BenchOptions, output: Output) -> BenchTarget:
     """The preset or the model folder that was named, or else the newest run."""
     from gptcli.bench.target import folder_subject, preset_subject
+    from gptcli.checkpoints.finding import find_model
 
     if preset is not None:
         return preset_subject(preset, wish)
-    return folder_subject(model_path(run, "Measuring", output), wish)
+    path = find_model(run, quiet=output.quiet)
+    if run is None:
+        output.note(f"Measuring {path}, the newest run.")
+    return folder_subject(path, wish)

@@ -77,8 +77,8 @@ def _show(exported: Exported, output: Output) -> None:
         kinds = dict.fromkeys(re.sub(r"^blk\.\d+\.|\.weight$", "", name) for name in exported.kept_f16)
         reason = f"because their rows do not divide into {exported.type} blocks of 32 numbers"
         output.note(f"{len(exported.kept_f16)} matrices stay f16, {reason}: {', '.join(kinds)}.")
-    if exported.note:
-        output.note(exported.note)
+    for note in exported.notes:
+        output.note(note)
     output.note(f"{exported.bytes:,} bytes. Open it with: {exported.hint}")
     if exported.url is not None:
         output.note(f"Uploaded to {exported.url}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
     from gptcli.config import DtypeName
 
 OUTPUT_PANEL, MACHINE_PANEL, MODEL_PANEL, TEXT_PANEL = "Output", "Machine", "Model", "Text"
-
-RUNS_ROOT = Path("runs")
-"""Folder of runs, below the working directory."""
 
 _OTHER_FLAGS = {"tokenizer.kind": "--tokenizer"}
 """Flags that are not the last part of the field's name."""

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from gptcli.checkpoints.model_folder import LoadedModel, open_model, read_model_config
+from gptcli.checkpoints.finding import find_model
+from gptcli.checkpoints.model_folder import read_model_config
 from gptcli.config import ModelConfig
 from gptcli.errors import StorageError, UsageError
 from gptcli.exports.gguf import GGUF_MAGIC, MODELFILE, OLLAMA_FILES, ollama_name, write_gguf, write_ollama_folder
 from gptcli.exports.hf_folder import HF_FILES, HfType, write_hf_folder
 from gptcli.exports.upload import require_repository, upload_folder
-from gptcli.interop.download import local_model
+from gptcli.generation.loaded_model import LoadedModel, open_model
 from gptcli.interop.gguf import GgufType, require_gguf
 from gptcli.interop.gguf_tensors import gguf_architecture
 from gptcli.interop.hub import model_name
@@ -37,8 +38,8 @@ class Exported:
     """Matrices that could not be quantized and are stored as f16."""
     hint: str
     """The command that opens the export."""
-    note: str = ""
-    """A sentence if only gptcli can open the model; else ""."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the user: weights that stand in for missing ones, and whether only gptcli can open the model."""
     url: str | None = None
     """Address of the uploaded folder."""
 
@@ -62,13 +63,14 @@ def export_model(
 ) -> Exported:
     """Write a model as a GGUF file, an Ollama folder or a Hugging Face folder, complete or not at all.
 
-    `model` is a model folder or an `hf://` address, whose download shows its progress unless `quiet`. `out` defaults to
-    a name in the working directory: book.gguf, book-ollama or book-hf. `force` replaces an earlier export. `push`
-    uploads a Hugging Face folder to the repository `owner/name`. Everything that can be refused is refused before the
-    weights are read. Raises UsageError, StorageError, ExportError, and the errors of `open_model`.
+    `model` is a model folder, the name of a run, or an `hf://` address, whose download shows its progress unless
+    `quiet`. `out` defaults to a name in the working directory: book.gguf, book-ollama or book-hf. `force` replaces an
+    earlier export. `push` uploads a Hugging Face folder to the repository `owner/name`. Everything that can be refused
+    is refused before the weights are read. Raises UsageError, StorageError, ExportError, and the errors of
+    `open_model`.
     """
     _require_options(to, type, push)
-    source = local_model(str(model), quiet=quiet)
+    source = find_model(model, quiet=quiet)
     path = _default_path(source, to) if out is None else Path(out)
     if path.resolve() == source.resolve():
         raise StorageError(f"'{path}' is the model itself.", _ELSEWHERE)
@@ -79,9 +81,10 @@ def export_model(
     _require_place(path, to, force=force)
     loaded = open_model(source, checkpoint)
     kept_f16 = _write(loaded, path, to, type, force=force)
-    note = compatibility_note(config) if to == "hf" else ""
+    incompatible = compatibility_note(config) if to == "hf" else ""
+    notes = loaded.notes + ((incompatible,) if incompatible else ())
     url = None if push is None else upload_folder(path, push)
-    return Exported(path, type, kept_f16, _how_to_open(path, to, source, config), note, url)
+    return Exported(path, type, kept_f16, _how_to_open(path, to, source, config), notes, url)
 
 
 def _write(loaded: LoadedModel, path: Path, to: Format, type: GgufType, *, force: bool) -> list[str]:

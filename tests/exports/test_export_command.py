@@ -16,12 +16,12 @@ import transformers
 from typer.testing import CliRunner
 
 from gptcli.checkpoints import names
-from gptcli.checkpoints.model_folder import open_model
 from gptcli.checkpoints.tensors import tensor_file
 from gptcli.cli.app import app
 from gptcli.config import ModelConfig
 from gptcli.errors import UsageError
 from gptcli.exports.export import export_model
+from gptcli.generation.loaded_model import open_model
 from gptcli.interop import gguf_tensors
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
 from gptcli.storage import to_json

@@ -20,7 +20,7 @@ import torch
 from gptcli import storage
 from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import load_checkpoint
-from gptcli.checkpoints.model_folder import open_model, read_model_config
+from gptcli.checkpoints.model_folder import read_model_config
 from gptcli.checkpoints.names import checkpoint_name
 from gptcli.checkpoints.run_folder import newest_run, read_run
 from gptcli.checkpoints.tensors import tensor_file
@@ -28,6 +28,7 @@ from gptcli.config import ModelConfig, SamplingConfig, build_config, load_config
 from gptcli.config.values import parse_setting
 from gptcli.dataset.folder import open_dataset
 from gptcli.generation.context_window import require_memory
+from gptcli.generation.loaded_model import open_model
 from gptcli.generation.prompt import prompt_ids, read_prompt, require_unicode
 from gptcli.generation.stream import generate
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from gguf import GGUFWriter
 
-from gptcli.checkpoints.model_folder import LoadedModel
 from gptcli.errors import ExportError
 from gptcli.exports.gguf import write_gguf
+from gptcli.generation.loaded_model import LoadedModel
 from gptcli.interop import gguf_tensors
 from gptcli.interop.gguf import GgufType
 from gptcli.tokenizer.char import char_tokenizer

@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from gptcli.checkpoints.model_folder import LoadedModel, open_model
 from gptcli.config import ModelConfig
 from gptcli.errors import ModelFolderError
 from gptcli.generation.context_window import ContextWindow
+from gptcli.generation.loaded_model import LoadedModel, open_model
 from gptcli.generation.stream import allowed_ids
 from gptcli.interop import huggingface
 from gptcli.model import gpt

@@ -1,9 +1,9 @@
-"""How well a model predicts texts: loss, perplexity, bits per byte and per character.
+"""Scoring texts with a model: loss, perplexity, bits per byte and per character.
 
-The windows are those of transformers' page on perplexity, so that the figures are the same for the same stride: windows
-of one context length begin every `stride` tokens, and each scores the tokens that no earlier window has scored. With
-overlap every token but the first of a text has context; without, the first token of each window has none and is left
-out.
+The windows are those of transformers' page on perplexity, so that the same stride gives the same figures: windows of
+one context length start every `stride` tokens, and each scores the tokens that no earlier window has scored. With
+overlap every token but the first of a text has context; without overlap the first token of each window has none and is
+not scored.
 
 Letters: B windows, T tokens of a window, C width.
 """
@@ -14,12 +14,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 
 import numpy as np
 import torch
 
-from gptcli.checkpoints.model_folder import LoadedModel
+from gptcli.config import DataConfig
 from gptcli.dataset.corpus import scan
 from gptcli.dataset.plain_text import read_text
 from gptcli.dataset.preparing import OnProgress
@@ -27,15 +26,16 @@ from gptcli.dataset.sources import Source, find_texts, naming
 from gptcli.errors import CorpusError, UsageError
 from gptcli.model.gpt import GPT
 from gptcli.model.loss import bits_per_unit, perplexity
+from gptcli.tokenizer.bytelevel import Unknown
 from gptcli.tokenizer.tokenizer import Tokenizer
 
 BATCH_TOKENS = 4096
-"""Tokens that go through the model at once."""
+"""Tokens per forward pass, at most."""
 
 
 @dataclass(frozen=True)
 class ScoredWindow:
-    """Tokens `begin` … `end` - 1 go through the model; those from `first_scored` on are scored."""
+    """A forward pass over tokens `begin` … `end` - 1, of which those from `first_scored` on are scored."""
 
     begin: int
     end: int
@@ -44,12 +44,12 @@ class ScoredWindow:
 
 @dataclass(frozen=True)
 class Score:
-    """The result for one text, or for several together."""
+    """The score of one text, or of several together."""
 
     name: str
     tokens: int
     scored: int
-    """Tokens that were predicted and counted."""
+    """Tokens that were predicted from earlier ones and counted."""
     characters: int
     bytes: int
     nats: float
@@ -62,12 +62,12 @@ class Score:
 
     @property
     def perplexity(self) -> float:
-        """e to the loss; infinite where that exceeds a float."""
+        """e to the power of the loss; infinite where a float overflows."""
         return perplexity(self.loss)
 
     @property
     def bits_per_byte(self) -> float:
-        """Bits per byte of text: each token stands for the same number of bytes, scored or not."""
+        """Bits per byte of text, as if unscored tokens had the average loss."""
         return bits_per_unit(self.loss, self.tokens, self.bytes)
 
     @property
@@ -77,7 +77,7 @@ class Score:
 
 
 def strided_windows(tokens: int, context: int, stride: int) -> Iterator[ScoredWindow]:
-    """The windows over a text.
+    """The windows over a text of `tokens` tokens.
 
     >>> [(w.begin, w.end, w.first_scored) for w in strided_windows(7, 4, 2)]
     [(0, 4, 1), (2, 6, 4), (4, 7, 6)]
@@ -93,14 +93,15 @@ def strided_windows(tokens: int, context: int, stride: int) -> Iterator[ScoredWi
 
 @dataclass(frozen=True)
 class Scores:
-    """The result of `score_texts`."""
+    """The scores of several texts, each scored by itself."""
 
-    run: Path
     context: int
+    """Tokens in a full window."""
     stride: int
+    """Tokens from the start of one window to the next."""
     texts: list[Score]
     notes: tuple[str, ...]
-    """What was passed over or left out, in sentences."""
+    """Sentences about files and characters that were skipped."""
 
     @property
     def total(self) -> Score:
@@ -117,59 +118,68 @@ class Scores:
 
 
 def score_texts(
-    folder: LoadedModel,
+    model: GPT,
+    tokenizer: Tokenizer,
     texts: Sequence[str],
-    include: Sequence[str],
-    stride: int | None,
+    include: Sequence[str] | None = None,
+    stride: int | None = None,
     *,
-    skip_unknown: bool,
+    unknown: Unknown = "error",
     on_progress: OnProgress = lambda _stage, _done, _total: None,
 ) -> Scores:
-    """Score texts, each by itself; `stride` None is half a context. `on_progress` learns of the bytes that are scored.
+    """Score text files, or `-` for standard input, each by itself.
 
-    Raises UsageError for a context of one token or a stride beyond the context, CorpusError for what is no text or too
-    short, and TokenizerError for characters that the model does not know, unless they are skipped.
+    Folders give the files that match the patterns `include`, by default those that `train` reads. `stride` None is half
+    a context. `on_progress` is called with "scoring", the bytes scored so far, and all bytes.
+
+    Raises UsageError for a context of one token or a stride beyond the context, CorpusError for files that are not text
+    or too short, and TokenizerError for characters that the tokenizer does not know, unless `unknown` is "skip".
     """
-    context = folder.model.config.block_size
+    context = model.config.block_size
     if context < 2:
-        raise UsageError("With a context of 1 no token is predicted from another.", "Use a context of 2 or more.")
+        raise UsageError("With a context of 1 token, no token is predicted from another.", "Use `context = 2` or more.")
     chosen = max(1, context // 2) if stride is None else stride
-    if chosen > context:
+    if not 1 <= chosen <= context:
         raise UsageError(
-            f"A stride of {chosen:,} leaves tokens out: the context is {context:,}.", f"Use --stride {context} at most."
+            f"`stride` is {chosen:,}, and the context is {context:,} tokens.", f"Use `stride = {context}` at most."
         )
-    with find_texts(texts, include) as files:
-        look = scan(files, lambda _count: None)
+    with find_texts(texts, DataConfig().include if include is None else include) as files:
+        found = scan(files, lambda _count: None)
         scores, before = [], 0
-        notes = list(look.notes)
-        for text in look.documents:
+        notes = list(found.notes)
+        for text in found.documents:
 
             def on_share(share: float, before: int = before, size: int = text.bytes) -> None:
-                on_progress("scoring", before + int(share * size), look.bytes)
+                on_progress("scoring", before + int(share * size), found.bytes)
 
-            scores.append(score_text(folder, text.source, chosen, skip_unknown=skip_unknown, on_share=on_share))
+            scores.append(_score_text(model, tokenizer, text.source, chosen, unknown, on_share))
             before += text.bytes
-            if left_out := text.characters - scores[-1].characters:
-                told = f"{left_out:,} of {text.characters:,} characters left out, which the tokenizer does not know"
-                notes.append(f"{text.source.label}: {told}.")
-    return Scores(folder.path, context, chosen, scores, tuple(notes))
+            if skipped := text.characters - scores[-1].characters:
+                share = f"{skipped:,} of {text.characters:,} characters"
+                notes.append(f"{text.source.label}: skipped {share}, which the tokenizer does not know.")
+    return Scores(context, chosen, scores, tuple(notes))
 
 
-def score_text(
-    folder: LoadedModel, file: Source, stride: int, *, skip_unknown: bool, on_share: Callable[[float], None]
+def _score_text(
+    model: GPT,
+    tokenizer: Tokenizer,
+    file: Source,
+    stride: int,
+    unknown: Unknown,
+    on_share: Callable[[float], None],
 ) -> Score:
-    """Score one text by itself, and tell `on_share` how much of it is done; raises as `score_texts` does."""
+    """Score one text and call `on_share` with the share that is done; raises as `score_texts` does."""
     pieces = list(read_text(file, lambda _count: None))
-    if skip_unknown:
-        pieces = list(map(folder.tokenizer.known_part, pieces))
+    if unknown == "skip":
+        pieces = list(map(tokenizer.known_part, pieces))
     with naming(file):
-        ids = _encode(folder.tokenizer, pieces)
+        ids = _encode(tokenizer, pieces)
     if len(ids) < 2:
         raise CorpusError(f"{file.label} is too short: there is no token to predict from another.", "Use more text.")
-    windows = list(strided_windows(len(ids), folder.model.config.block_size, stride))
+    windows = list(strided_windows(len(ids), model.config.block_size, stride))
     nats = []
     for batch in _batches(windows):
-        nats.append(_nats(folder.model, ids, batch))
+        nats.append(_nats(model, ids, batch))
         on_share(batch[-1].end / len(ids))
     return Score(
         name=file.name,
@@ -181,21 +191,6 @@ def score_text(
     )
 
 
-def figures(score: Score) -> dict[str, float | int | str]:
-    """The score for programs."""
-    return {
-        "name": score.name,
-        "tokens": score.tokens,
-        "scored": score.scored,
-        "characters": score.characters,
-        "bytes": score.bytes,
-        "loss": score.loss,
-        "perplexity": score.perplexity,
-        "bits_per_byte": score.bits_per_byte,
-        "bits_per_character": score.bits_per_character,
-    }
-
-
 def _encode(tokenizer: Tokenizer, pieces: list[str]) -> np.ndarray:
     return np.concatenate(
         [part.astype(np.int64) for part in tokenizer.encode_pieces(pieces)] or [np.empty(0, np.int64)]
@@ -203,7 +198,7 @@ def _encode(tokenizer: Tokenizer, pieces: list[str]) -> np.ndarray:
 
 
 def _batches(windows: list[ScoredWindow]) -> Iterator[list[ScoredWindow]]:
-    """Windows of equal shape together, at most `BATCH_TOKENS` tokens in each batch."""
+    """Batches of windows of equal shape, with at most `BATCH_TOKENS` tokens each."""
     for (length, _), alike in groupby(windows, lambda w: (w.end - w.begin, w.first_scored - w.begin)):
         group = list(alike)
         size = max(1, BATCH_TOKENS // length)
@@ -212,7 +207,7 @@ def _batches(windows: list[ScoredWindow]) -> Iterator[list[ScoredWindow]]:
 
 @torch.inference_mode()
 def _nats(model: GPT, ids: np.ndarray, windows: list[ScoredWindow]) -> float:
-    """Summed cross-entropy of windows of equal shape."""
+    """Summed cross-entropy of windows of equal shape, in nats."""
     device = model.wte.weight.device
     batch = torch.from_numpy(np.stack([ids[w.begin : w.end] for w in windows])).to(device)  # (B, T)
     skipped = windows[0].first_scored - windows[0].begin  # tokens before the first that is scored
