@@ -19,8 +19,8 @@ from gptcli.config import (
     field_names,
     load_config_file,
     nearest_preset,
+    parse_arguments,
     parse_config,
-    parse_flags,
     to_toml,
 )
 from gptcli.config.presets import PRESETS, fine_tuning, preset
@@ -144,7 +144,7 @@ def test_impossible_values(key: str, value: object, words: str) -> None:
 
 def test_an_impossible_flag() -> None:
     with pytest.raises(ConfigError, match=r"--stop cannot be '': it must not be empty\."):
-        parse_flags(SamplingConfig, {"stop": ("",)})
+        parse_arguments(SamplingConfig, {"stop": ("",)})
 
 
 class _Unlike:

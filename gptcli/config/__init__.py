@@ -7,9 +7,9 @@ from gptcli.config.build import (
     field_names,
     load_config_file,
     nearest_preset,
+    parse_arguments,
     parse_config,
     parse_config_file,
-    parse_flags,
     parse_section,
     to_toml,
 )
@@ -44,9 +44,9 @@ __all__ = [
     "field_names",
     "load_config_file",
     "nearest_preset",
+    "parse_arguments",
     "parse_config",
     "parse_config_file",
-    "parse_flags",
     "parse_section",
     "to_toml",
 ]

@@ -68,15 +68,14 @@ def parse_section(section: type[S], values: Values) -> S:
         raise config_error(error, section) from None
 
 
-def parse_flags(section: type[S], values: Values) -> S:
-    """One section from flags of the same names; raises ConfigError that names the flags, as a person typed them."""
+def parse_arguments(section: type[S], values: Values) -> S:
+    """One section from the arguments of a call; raises ConfigError, which names the arguments."""
     try:
         return section.model_validate(values)
     except ValidationError as error:
         told = []
         for key, value, reason in problems(error, section):
-            flag = "--" + key.partition(".")[0].replace("_", "-")
-            told.append(f"{flag} cannot be {shown(value)}: it {reason}")
+            told.append(f"`{key.partition('.')[0]}` cannot be {shown(value)}: it {reason}")
         raise ConfigError("; ".join(told) + ".") from None
 
 
