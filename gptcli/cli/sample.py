@@ -94,7 +94,7 @@ def sample(
     from gptcli.cli.threads import spin_where_idle
 
     spin_where_idle()  # before torch is imported, which reads it once
-    from gptcli.config import SamplingConfig, parse_flags
+    from gptcli.config import SamplingConfig, parse_section
     from gptcli.ui.console import Output
 
     settings = {
@@ -108,7 +108,7 @@ def sample(
         "repetition_penalty": repetition_penalty,
         "seed": secrets.randbelow(FRESH_SEEDS) if seed is None else seed,
     }
-    config = parse_flags(SamplingConfig, {name: value for name, value in settings.items() if value is not None})
+    config = parse_section(SamplingConfig, {name: value for name, value in settings.items() if value is not None})
     output = Output(quiet, verbose, json, no_color)
     texts = _texts(prompt, prompt_file, interactive)
     path = model_path(run, "Sampling from", output)

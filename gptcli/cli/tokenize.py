@@ -41,7 +41,7 @@ def tokenize(
     no_color: NoColor = False,
 ) -> None:
     """Turn text into tokens once, for several trainings."""
-    from gptcli.config import DataConfig, TokenizerConfig, parse_flags
+    from gptcli.config import DataConfig, TokenizerConfig, parse_section
     from gptcli.config.values import nest
     from gptcli.dataset.preparing import prepare
     from gptcli.ui.console import Output
@@ -49,8 +49,8 @@ def tokenize(
 
     output = Output(quiet, verbose, as_json, no_color)
     require_bpe_for_a_size(tokenizer, vocab_size)
-    settings = parse_flags(TokenizerConfig, nest({"kind": tokenizer, "vocab_size": vocab_size}))
-    data = parse_flags(DataConfig, nest({"val_fraction": val_fraction, "include": include}))
+    settings = parse_section(TokenizerConfig, nest({"kind": tokenizer, "vocab_size": vocab_size}))
+    data = parse_section(DataConfig, nest({"val_fraction": val_fraction, "include": include}))
     with PreparingDisplay(output) as display:
         prepared = prepare(texts, out, settings, data, force=force, on_progress=display.update)
     show_prepared(output, prepared)

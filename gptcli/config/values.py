@@ -1,4 +1,4 @@
-"""Nested values before they are a config: what config files, `--set` and flags say, put over each other.
+"""Nested values before they are a config, from config files, `--set` and flags.
 
 {"train": {"seed": 1}}      nested, as TOML has it
 {"train.seed": 1}           flat, with dotted keys
@@ -30,12 +30,15 @@ def merge(*layers: Mapping[str, Any]) -> Values:
 
 
 def nest(dotted: Mapping[str, Any]) -> Values:
-    """{"train.seed": 1} → {"train": {"seed": 1}}; entries that are None are left out."""
+    """{"train.seed": 1} → {"train": {"seed": 1}}, without entries that are None."""
     nested: Values = {}
     for key, value in dotted.items():
         if value is not None:
             *sections, name = key.split(".")
-            nested = merge(nested, _wrap(sections, {name: value}))
+            layer: Values = {name: value}
+            for section in reversed(sections):
+                layer = {section: layer}
+            nested = merge(nested, layer)
     return nested
 
 
@@ -47,26 +50,30 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def read_toml(path: Path) -> Values:
-    """Nested values of a TOML config file; raises ConfigError if it cannot be read."""
-    text = _read_config_file(path)
+def parse_toml(content: bytes, path: Path) -> Values:
+    """Nested values of the content of a TOML config file; `path` names it in errors. Raises ConfigError."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        raise ConfigError(f"The config file '{path}' cannot be read: it is not text in UTF-8.") from None
     try:
         values = tomllib.loads(text)
         flatten(values)
         return values
     except RecursionError:
         raise ConfigError(f"The config file '{path}' is nested too deeply.") from None
-    except ValueError as error:  # TOMLDecodeError is one, and so is what Python says of a number with 5,000 digits
+    except ValueError as error:  # TOMLDecodeError, or Python's refusal of a number with 5,000 digits
         hint = "Write key = value, with text in quotes." if "Invalid value" in str(error) else ""
         raise ConfigError(f"The config file '{path}' is not valid TOML: {error}.", hint) from None
 
 
-def _read_config_file(path: Path) -> str:
+def read_config_file(path: Path) -> bytes:
+    """The content of a config file; raises ConfigError."""
     try:
         with open(path, "rb") as file:
             content = file.read(_MAX_FILE_BYTES + 1)
         if len(content) <= _MAX_FILE_BYTES:
-            return content.decode()
+            return content
     except FileNotFoundError:
         raise ConfigError(f"There is no config file '{path}'.") from None
     except IsADirectoryError:
@@ -74,16 +81,17 @@ def _read_config_file(path: Path) -> str:
         raise ConfigError(f"'{path}' is a folder, not a config file.", inside[0] if inside else "") from None
     except OSError as error:
         raise ConfigError(f"The config file '{path}' cannot be read: {reason_of(error)}.") from None
-    except ValueError:
-        raise ConfigError(f"The config file '{path}' cannot be read: it is not text in UTF-8.") from None
+    except ValueError as error:  # a NUL in the path
+        raise ConfigError(f"The config file '{path!s}' cannot be read: {error}.") from None
     raise ConfigError(f"The config file '{path}' is too large: it has more than {_MAX_FILE_BYTES:,} bytes.")
 
 
 def parse_setting(setting: str) -> Values:
-    """Nested values of one `--set section.key=value`; the value is TOML, or plain text where it is not."""
+    """Nested values of one `--set section.key=value`; the value is TOML, or plain text if it is not valid TOML."""
     key, equals, text = setting.partition("=")
     if not equals or key.count(".") != 1:
-        hint = "Use --preset." if key.strip() == "preset" else "Write section.key=value, such as optim.lr=0.001."
+        is_preset = key.strip() == "preset"
+        hint = "Use `preset`." if is_preset else "Write section.key=value, such as optim.lr=0.001."
         raise ConfigError(f"'{setting[:MAX_SHOWN]}' is not a setting.", hint)
     try:
         values = tomllib.loads(f"value = {text}")
@@ -91,9 +99,3 @@ def parse_setting(setting: str) -> Values:
     except (ValueError, RecursionError):
         values = {}
     return nest({key.strip(): values["value"] if values.keys() == {"value"} else text})
-
-
-def _wrap(sections: list[str], values: Values) -> Values:
-    for section in reversed(sections):
-        values = {section: values}
-    return values

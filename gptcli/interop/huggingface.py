@@ -130,8 +130,8 @@ def config_from_hf(values: Mapping[str, Any], where: str) -> ModelConfig:
     except KeyError as error:
         raise ModelFolderError(f"{where} has no key {error}.") from None
     except ValidationError as error:
-        told = config_error(error, ModelConfig).message.removeprefix("The configuration cannot be used: ")
-        raise ModelFolderError(f"{where} cannot be used: {told}") from None
+        problem = config_error(error, ModelConfig).message.replace("`", "")
+        raise ModelFolderError(f"{where} cannot be used: {problem}") from None
     except (AttributeError, TypeError, ValueError, ZeroDivisionError) as error:  # values of another kind or of no use
         raise ModelFolderError(f"{where} is not supported: {error}.") from None
 
