@@ -18,17 +18,23 @@ MIN_STEPS = 300
 
 
 def compile_hidden(
-    model: GPT, ids: Tensor, *, mode: Compile, max_steps: int, dtype: torch.dtype, recompute: bool = False
+    model: GPT,
+    ids: Tensor,
+    *,
+    mode: Compile,
+    max_steps: int,
+    dtype: torch.dtype,
+    activation_checkpointing: bool = False,
 ) -> tuple[Hidden, str]:
     """`model.hidden`, compiled or as it is, and a sentence about the choice ("" when compiled as asked).
 
-    With `recompute` it keeps no activations of blocks.
+    With `activation_checkpointing` it keeps no activations of blocks.
 
     The choice depends on the whole run, not on what is left of it, so that a resumed run goes on with the same kernels.
     `ids` (b, T + 1) is a micro-batch as updates have it, on which the compiled model proves itself, backward pass
     included; no gradient and no random state is left behind. Raises DeviceError if `mode` is "on" and compiling fails.
     """
-    hidden: Hidden = partial(model.hidden, recompute=True) if recompute else model.hidden
+    hidden: Hidden = partial(model.hidden, activation_checkpointing=True) if activation_checkpointing else model.hidden
     reason = _reason_against(model.wte.weight.device, max_steps, experts=model.config.n_expert > 0)
     if mode == "off" or (mode == "auto" and reason):
         return hidden, f"Not compiled: {reason}." if mode == "auto" else ""

@@ -312,7 +312,7 @@ class Trainer:
                 mode=self.config.compile,
                 max_steps=self.max_steps,
                 dtype=self.dtype,
-                recompute=self.config.activation_checkpointing,
+                activation_checkpointing=self.config.activation_checkpointing,
             )
         self._mark()
         return [Note(note)] if note else []
