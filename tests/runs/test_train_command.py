@@ -106,27 +106,27 @@ def everything(folder: Path) -> dict[str, bytes]:
 
 
 BAD = {
-    "--lr 0": "optim.lr = 0",
+    "--lr 0": "cannot be 0.0: it must be a number above 0",
     "--lr nan": "finite",
-    "--dropout 1": "model.dropout",
-    "--dropout -0.5": "model.dropout",
-    "--batch-size 0": "train.batch_size",
-    "--n-embd 50 --n-head 4": "multiple of n_head",
+    "--dropout 1": "cannot be 1.0",
+    "--dropout -0.5": "cannot be -0.5",
+    "--batch-size 0": "cannot be 0",
+    "--n-embd 50 --n-head 4": "(50) must be a multiple of",
     "--preset smal": "Did you mean 'small'?",
-    "--set optim.learningrate=1": "no key 'optim.learningrate'",
+    "--set optim.learningrate=1": "'optim.learningrate'",
     "--set lr=1": "is not a setting",
     "--max-time soon": "a time such as 90s, 30m, 1.5h or 2d",
-    "--dtype float8": "train.dtype",
-    "--schedule cosin": "optim.schedule",
-    "--compile maybe": "train.compile",
-    "--vocab-size 5": "tokenizer.vocab_size",
-    "--val-fraction 1": "data.val_fraction",
+    "--dtype float8": "float8",
+    "--schedule cosin": "cannot be 'cosin'",
+    "--compile maybe": "cannot be 'maybe'",
+    "--vocab-size 5": "cannot be 5",
+    "--val-fraction 1": "cannot be 1.0",
     "-c missing.toml": "no config file",
     "--resume must": "no run",
     "--resume perhaps": "perhaps",
-    "--lr 0 --dropout 2 --vocab-size 1": "= 2.0: must be a number of at least 0 and below 1; optim.lr = 0.0",
-    "--n-layer 100000": "model.n_layer = 100000: must be a whole number from 1 to 512",
-    "--micro-batch-size many": "= 'many': must be auto or a whole number",
+    "--lr 0 --dropout 2 --vocab-size 1": "cannot be 2.0: it must be a number of at least 0 and below 1; ",
+    "--n-layer 100000": "cannot be 100000: it must be a whole number from 1 to 512",
+    "--micro-batch-size many": "'many': it must be auto or a whole number",
     "--device tpu": "no device called 'tpu'",
     "--preset=": "An empty value was given for --preset.",
     "--tokenizer char --vocab-size 300": "A vocabulary of characters has a size of its own",
@@ -151,9 +151,9 @@ def test_bad_values_write_nothing(folder: Path, options: str) -> None:
     ("content", "words"),
     [
         ('tokenizer = "char"', "tokenizer"),
-        ("[tokenizer]\nkind = 5", "tokenizer.kind"),
+        ("[tokenizer]\nkind = 5", "cannot be 5"),
         ("train = 3", "train"),
-        ("model = 3", "model = 3: must be a table of settings"),
+        ("model = 3", "model = 3 must be a table of settings"),
         ("preset = 3", "no preset called '3'"),
         ("[optim]\nlr = 0.1\nlearn = 2", "optim.learn"),
         ("[optm]\nlr = 1", "'optm'"),
@@ -196,7 +196,7 @@ def test_shapes_are_checked_against_the_run_that_goes_on(folder: Path) -> None:
     result = invoke("--n-head", "3", "--max-steps", "3")
     assert (result.exit_code, result.stdout) == (0, "runs/book\n"), result.stderr
     result = invoke("--preset", "tiny", "--n-head", "3", "--resume", "never")
-    assert "n_embd (128) must be a multiple of n_head (3)" in result.stderr
+    assert "(128) must be a multiple of" in result.stderr
     assert not (folder / "runs/book-2").exists()
 
 
