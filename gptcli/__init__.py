@@ -9,10 +9,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gptcli.api import Run, plan, train
+    from gptcli.api import Report, Run, inspect, plan, train
 
 __version__ = "0.1.0"
-__all__ = ["Run", "plan", "train"]
+__all__ = ["Report", "Run", "inspect", "plan", "train"]
 
 
 def __getattr__(name: str) -> object:

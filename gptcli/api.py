@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gptcli.report.inspection import Report, inspect
 from gptcli.runs.events import Event, Planned, Preparing, RunFinished
 from gptcli.runs.plan import Plan, make_plan
 from gptcli.runs.request import ResumeMode, UnknownCharacters, new_request
 from gptcli.runs.session import train as train_plan
 from gptcli.training.trainer import never
+
+__all__ = ["Report", "Run", "inspect", "plan", "train"]
 
 
 @dataclass(frozen=True)

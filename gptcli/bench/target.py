@@ -28,7 +28,7 @@ from gptcli.report.inspection import preset_vocabulary, within_context
 from gptcli.runs.completion import complete
 from gptcli.runs.decision import NewRun
 from gptcli.runs.request import Request
-from gptcli.tokenizer.bytelevel import ByteLevelTokenizer
+from gptcli.tokenizer.bytelevel import Tokenizer
 from gptcli.tokenizer.document import entry_of_bytes, new_document
 
 TEXT_TOKENS = 2**20
@@ -94,11 +94,11 @@ def folder_subject(path: Path, options: BenchOptions) -> BenchTarget:
     return BenchTarget(model_name(path), config, dataset, writer, options.batch_size or 1)
 
 
-def stand_in_tokenizer(vocab_size: int) -> ByteLevelTokenizer:
+def stand_in_tokenizer(vocab_size: int) -> Tokenizer:
     """A tokenizer of so many ids that mean nothing: single bytes, then pairs of bytes, then threes."""
     data = chain.from_iterable(product(range(256), repeat=length) for length in (1, 2, 3))
     vocab = {entry_of_bytes(bytes(entry)): token for token, entry in enumerate(islice(data, vocab_size - 1))}
-    return ByteLevelTokenizer(new_document(vocab, [], vocab_size - 1))
+    return Tokenizer(new_document(vocab, [], vocab_size - 1))
 
 
 def random_dataset(vocab_size: int, block_size: int, seed: int) -> Dataset:

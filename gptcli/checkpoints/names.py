@@ -1,4 +1,4 @@
-"""The names of everything in a run folder, each stated once."""
+"""File and folder names in a run folder."""
 
 from __future__ import annotations
 

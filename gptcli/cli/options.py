@@ -161,14 +161,3 @@ TokenizerKind = Annotated[str | None, setting("tokenizer.kind", "KIND", panel=TE
 VocabSize = Annotated[int | None, setting("tokenizer.vocab_size", "N", panel=TEXT_PANEL)]
 ValFraction = Annotated[float | None, setting("data.val_fraction", "F", panel=TEXT_PANEL)]
 Include = Annotated[list[str] | None, setting("data.include", "PATTERN", panel=TEXT_PANEL)]
-
-
-def require_bpe_for_a_size(kind: str | None = None, vocab_size: int | None = None, **_others: object) -> None:
-    """Raise UsageError for a vocabulary size without effect: only BPE learns a vocabulary of a given size."""
-    from gptcli.errors import UsageError
-
-    if vocab_size is not None and kind not in (None, "auto", "bpe"):
-        what = "of characters" if kind == "char" else f"'{kind}'"
-        raise UsageError(
-            f"The size of the vocabulary {what} is fixed.", "Leave out `vocab_size`, or use `tokenizer.kind = bpe`."
-        )

@@ -15,7 +15,7 @@ from gptcli.errors import StorageError, UsageError
 from gptcli.exports.gguf import GGUF_MAGIC, MODELFILE, OLLAMA_FILES, ollama_name, write_gguf, write_ollama_folder
 from gptcli.exports.hf_folder import HF_FILES, HfType, write_hf_folder
 from gptcli.exports.upload import require_repository, upload_folder
-from gptcli.generation.loaded_model import open_model
+from gptcli.generation.loaded_model import LoadedModel, open_model
 from gptcli.interop.gguf import GgufType, require_gguf
 from gptcli.interop.gguf_tensors import gguf_architecture
 from gptcli.interop.hub import model_name
@@ -72,25 +72,29 @@ def export_model(
     _require_options(to, type, push)
     source = find_model(model, quiet=quiet)
     path = _default_path(source, to) if out is None else Path(out)
+    if path.resolve() == source.resolve():
+        raise StorageError(f"'{path}' is the model itself.", _ELSEWHERE)
     config = read_model_config(source)
-    _require_place(path, to, force=force)
     if to != "hf":
         require_gguf()
         gguf_architecture(config)  # refuses models that llama.cpp does not support
-    if path.resolve() == source.resolve():
-        raise StorageError(f"'{path}' is the model itself.", _ELSEWHERE)
+    _require_place(path, to, force=force)
     loaded = open_model(source, checkpoint)
-    kept_f16 = []
-    if to == "gguf":
-        kept_f16 = write_gguf(loaded, path, type)
-    elif to == "ollama":
-        kept_f16 = write_ollama_folder(loaded, path, type, force=force)
-    else:
-        write_hf_folder(loaded, path, cast(HfType, type), force=force)
+    kept_f16 = _write(loaded, path, to, type, force=force)
     incompatible = compatibility_note(config) if to == "hf" else ""
     notes = loaded.notes + ((incompatible,) if incompatible else ())
     url = None if push is None else upload_folder(path, push)
     return Exported(path, type, kept_f16, _how_to_open(path, to, source, config), notes, url)
+
+
+def _write(loaded: LoadedModel, path: Path, to: Format, type: GgufType, *, force: bool) -> list[str]:
+    """Write the export; returns the matrices that stay f16."""
+    if to == "gguf":
+        return write_gguf(loaded, path, type)
+    if to == "ollama":
+        return write_ollama_folder(loaded, path, type, force=force)
+    write_hf_folder(loaded, path, cast(HfType, type), force=force)
+    return []
 
 
 def _default_path(source: Path, to: Format) -> Path:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gptcli.dataset.sources import find_texts, read_text
+from gptcli.dataset.plain_text import read_text
+from gptcli.dataset.sources import find_texts
 from gptcli.errors import CorpusError, UsageError
 from gptcli.generation.context_window import window_start
 from gptcli.tokenizer.bytelevel import Unknown

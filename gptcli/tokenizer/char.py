@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from gptcli.tokenizer.bytelevel import ByteLevelTokenizer
+from gptcli.tokenizer.bytelevel import Tokenizer
 from gptcli.tokenizer.code_points import code_points
 from gptcli.tokenizer.document import (
     END_OF_TEXT,
@@ -39,7 +39,7 @@ _PART_CHARACTERS = 1 << 16
 """What is looked up at once: text with a few accents has mostly parts without any, which are quicker."""
 
 
-class CharTokenizer(ByteLevelTokenizer):
+class CharTokenizer(Tokenizer):
     """Ids 0..C-1 are the C sorted characters; encoding is one look-up in a table of code points."""
 
     kind = "char"

@@ -1,4 +1,4 @@
-"""The list of datasets that `inspect data/` shows."""
+"""The table of datasets that `inspect data/` shows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gptcli.ui.tables import left, right, size, table
 
 
 def dataset_list(report: DatasetList) -> RenderableType:
-    """A row for each dataset, and their size in all."""
+    """A row for each dataset, and their total size."""
     columns = [*left("dataset", "tokenizer"), *right("ids", "tokens", "size"), *left("made", "")]
     rows = [
         (
@@ -24,4 +24,6 @@ def dataset_list(report: DatasetList) -> RenderableType:
         for dataset in report.datasets
     ]
     total = ("total", "", "", "", size(report.bytes), "", "")
-    return table(f"Datasets in {report.root}: what is deleted is made again from its text", columns, rows, total=total)
+    return table(
+        f"Datasets in {report.root}. Safe to delete: rebuilt from the text when needed", columns, rows, total=total
+    )

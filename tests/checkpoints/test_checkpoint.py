@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from gptcli.checkpoints.checkpoint import (
 from gptcli.checkpoints.model_folder import checkpoint_steps
 from gptcli.checkpoints.names import checkpoint_name, checkpoint_step
 from gptcli.errors import ModelFolderError, StorageError
+from gptcli.storage import manifest
 
 
 def checkpoint(step: int) -> Checkpoint:
@@ -127,7 +129,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def broken(path: Path) -> str:
         raise OSError(5, "Input/output error", str(path))
 
-    monkeypatch.setattr(storage, "sha256_of_file", broken)
+    monkeypatch.setattr(manifest, "sha256_of_file", broken)
     with pytest.raises(ModelFolderError, match=r"cannot be read \(input/output error\)"):
         load_checkpoint(tmp_path / "checkpoints/step-00000010")
 
@@ -137,8 +139,8 @@ def rewritten_state(folder: Path, **changes: object) -> None:
     state = json.loads((folder / "state.json").read_text()) | changes
     (folder / "state.json").write_text(json.dumps(state))
     (folder / "manifest.json").unlink()
-    manifest = {"format": 1, "files": storage.fingerprints(folder)}
-    (folder / "manifest.json").write_bytes(storage.to_json(manifest))
+    entries = {"format": 1, "files": storage.fingerprints(folder)}
+    (folder / "manifest.json").write_bytes(storage.to_json(entries))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,7 @@ def test_killed_before_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def killed(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(storage.os, "rename", killed)
+    monkeypatch.setattr(os, "rename", killed)
     with pytest.raises(KeyboardInterrupt):
         save(tmp_path, 20)
     assert checkpoint_steps(tmp_path) == [10]

@@ -92,7 +92,7 @@ def test_the_settings_that_were_stated() -> None:
 FLAG = re.compile(r"(?<![\w/-])--[a-z]")
 
 
-@pytest.mark.parametrize("room", ["errors.py", "machine.py", "signals.py", "storage.py", "untrusted.py"])
+@pytest.mark.parametrize("room", ["errors.py", "machine.py", "signals.py", "storage", "untrusted.py"])
 def test_no_message_below_the_command_line_names_a_flag(room: str) -> None:
     """Grows room by room until it is every room below `cli/` and `ui/`."""
     place = ROOT / "gptcli" / room

@@ -190,7 +190,7 @@ def test_nothing_is_overwritten_without_force(to: str, export: Export) -> None:
     answer = export("--to", to)
     assert (answer.code, answer.out) == (1, "")
     assert f"'{path}' already exists" in answer.err
-    assert "force" in answer.err
+    assert "--force" in answer.err
     assert path.stat().st_ino == before.st_ino
     assert export("--to", to, "--force").code == 0
     assert path.stat().st_ino != before.st_ino
@@ -204,7 +204,7 @@ def test_force_replaces_no_folder_that_holds_anything_else(to: str, export: Expo
         answer = export("--to", to, "-o", "home", *force)
         assert answer.code == 1
         assert "'thesis.txt'" in answer.err
-        assert "force" not in answer.err, "it would be refused too"
+        assert "--force" not in answer.err, "it would be refused too"
     assert (tmp_path / "home" / "thesis.txt").exists()
 
 
@@ -317,7 +317,7 @@ def test_force_replaces_no_file_that_is_no_export(export: Export, tmp_path: Path
     for path, force in ((text, ["--force"]), (text, []), (tmp_path / "pipe", [])):
         answer = export("--to", "gguf", "-o", path, *force)
         assert (answer.code, f"'{path}' is not an earlier export" in answer.err) == (1, True)
-        assert "force" not in answer.err
+        assert "--force" not in answer.err
     assert text.read_text(encoding="utf-8") == "words"
 
 

@@ -19,7 +19,7 @@ from gptcli.interop.gguf_tensors import gguf_tensors
 from gptcli.interop.gguf_vocabulary import NO_MERGES, TokenType, gguf_vocabulary
 from gptcli.model.gpt import GPT
 from gptcli.tokenizer.bpe import train_bpe
-from gptcli.tokenizer.bytelevel import ByteLevelTokenizer
+from gptcli.tokenizer.bytelevel import Tokenizer
 from gptcli.tokenizer.char import char_tokenizer
 from tests.model.reference import random_model
 from tests.model.variants import variant
@@ -175,9 +175,9 @@ def test_an_end_that_the_model_was_trained_with() -> None:
 )
 def test_what_llama_cpp_would_cut_otherwise_is_refused(change: dict[str, Any]) -> None:
     document = json.loads(train_bpe(["some text, some more text"], 280).to_json())
-    gguf_vocabulary(ByteLevelTokenizer(document), 300, 0, None)
+    gguf_vocabulary(Tokenizer(document), 300, 0, None)
     with pytest.raises(ExportError, match="GGUF cannot hold this tokenizer"):
-        gguf_vocabulary(ByteLevelTokenizer(document | change), 300, 0, None)
+        gguf_vocabulary(Tokenizer(document | change), 300, 0, None)
 
 
 def test_added_tokens() -> None:
@@ -185,6 +185,6 @@ def test_added_tokens() -> None:
     last = max(document["model"]["vocab"].values())
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     document["added_tokens"] += [{"id": last + 1, "content": "@user", "special": False, **plain}]
-    vocabulary = gguf_vocabulary(ByteLevelTokenizer(document), last + 3, 0, None)
+    vocabulary = gguf_vocabulary(Tokenizer(document), last + 3, 0, None)
     assert vocabulary.tokens[last:] == ["<|endoftext|>", "@user", f"[PAD{last + 2}]"]
     assert vocabulary.types[last:] == [TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNUSED]

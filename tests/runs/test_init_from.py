@@ -221,11 +221,11 @@ def test_nothing_is_downloaded_for_what_cannot_be(monkeypatch: pytest.MonkeyPatc
     """Nor is a shape refused before it is known: 3 heads do not divide the default preset's width."""
     asked: list[str] = []
 
-    def local_model(thing: str, *, quiet: bool) -> Path:
+    def find_model(thing: str, *, quiet: bool) -> Path:
         asked.append(thing)
         return Path("nowhere")
 
-    monkeypatch.setattr(starting, "local_model", local_model)
+    monkeypatch.setattr(starting, "find_model", find_model)
     assert train("--init-from", "hf://owner/name", option).exit_code == 2
     assert asked == []
     refused("--init-from", "hf://owner/name", "--n-head", "3", code=1)
