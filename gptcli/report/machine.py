@@ -46,7 +46,7 @@ class MachineReport:
 
 
 def describe_machine() -> MachineReport:
-    """Devices, number formats, cores and tools."""
+    """Devices, dtypes, cores and tools."""
     devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
     devices += [torch.device("mps")] if torch.backends.mps.is_available() else []
     return MachineReport(
