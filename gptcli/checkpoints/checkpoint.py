@@ -1,16 +1,16 @@
-"""A checkpoint: everything that training needs to go on as if it had never stopped.
+"""Checkpoints: everything that a training needs to continue as if it had never stopped.
 
 A checkpoint is a folder `checkpoints/step-00002000/` that appears complete or not at all:
 
     model.safetensors       weights, in Hugging Face's names and layout
-    optimizer.safetensors   the optimizers' state and that of the random generators
+    optimizer.safetensors   state of the optimizers and of the random generators
     state.json              counters, loss scaler, thread count
     manifest.json           sizes and sha256 of the above, written last
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,12 +20,12 @@ from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor
 
 from gptcli.checkpoints import names
-from gptcli.checkpoints.model_folder import checkpoint_steps, damage
+from gptcli.checkpoints.model_folder import checkpoint_steps
 from gptcli.checkpoints.small_files import read_json
 from gptcli.checkpoints.tensors import read_tensors, tensor_file, verify_tensors
 from gptcli.checkpoints.weights import weights_metadata
-from gptcli.errors import ModelFolderError, StorageError
-from gptcli.storage import MANIFEST_FILE, new_directory, remove_directory, to_json
+from gptcli.errors import ModelFolderError, StorageError, clause
+from gptcli.storage import MANIFEST_FILE, FileEntry, new_directory, remove_directory, to_json
 
 Counter = Annotated[int, Field(ge=0, le=2**62)]
 Loss = Annotated[float, Field(allow_inf_nan=False)]
@@ -33,7 +33,7 @@ Loss = Annotated[float, Field(allow_inf_nan=False)]
 FORMAT = 1
 MAX_THREADS = 4096
 RANDOM_PREFIX = "random."
-_BAD_DISK = "The disk may be failing: choose another place with --out."
+_BAD_DISK = "The disk may be failing: choose another place with `out`."
 
 
 @dataclass
@@ -53,9 +53,12 @@ class Progress:
     evals_since_best: Counter = 0
     metrics_bytes: Counter = 0
     """Length of metrics.jsonl when the checkpoint was written."""
+    evaluation_pending: bool = False
+    """Whether a stop interrupted the evaluation of this step; a resumed training begins with it."""
 
 
 _PROGRESS = TypeAdapter(Progress)
+_FILES = TypeAdapter(dict[str, FileEntry])
 _THREADS = TypeAdapter(Annotated[int, Field(ge=1, le=MAX_THREADS)])
 
 
@@ -71,10 +74,10 @@ class Checkpoint:
     """States of torch's random generators by device type."""
     scaler: dict[str, Any] = field(default_factory=dict)
     threads: int = 1
-    """Threads that torch computed with on the CPU: other numbers of threads round differently."""
+    """CPU threads of torch: another number of threads rounds differently."""
 
 
-def save_checkpoint(run: Path, checkpoint: Checkpoint) -> Path:
+def save_checkpoint(run: Path, checkpoint: Checkpoint, *, replace: bool = False) -> Path:
     """Write a checkpoint into a run folder and read it back; returns its folder.
 
     Raises StorageError, with nothing half-written.
@@ -83,13 +86,13 @@ def save_checkpoint(run: Path, checkpoint: Checkpoint) -> Path:
     random = {RANDOM_PREFIX + name: state for name, state in checkpoint.random.items()}
     state = {
         "format": FORMAT,
-        "progress": asdict(checkpoint.progress),
+        "progress": _plain(checkpoint.progress),
         "scaler": checkpoint.scaler,
         "threads": checkpoint.threads,
         "torch": torch.__version__,
     }
     metadata = weights_metadata(checkpoint.progress.step)
-    with new_directory(folder) as new:
+    with new_directory(folder, replace=replace) as new:
         new.write(names.MODEL, tensor_file(checkpoint.model, metadata))
         new.write(names.OPTIMIZER, tensor_file(checkpoint.optimizer | random, metadata))
         new.write(names.STATE, to_json(state))
@@ -102,13 +105,25 @@ def save_checkpoint(run: Path, checkpoint: Checkpoint) -> Path:
     return folder
 
 
+def _plain(progress: Progress) -> dict[str, Any]:
+    """The counters as stored; an evaluation is only mentioned where it is pending."""
+    return {name: value for name, value in asdict(progress).items() if name != "evaluation_pending" or value}
+
+
 def load_checkpoint(folder: Path) -> Checkpoint:
-    """Read a checkpoint, verified against its manifest; raises ModelFolderError that names what is wrong."""
-    if problem := damage(folder, read_json(folder / MANIFEST_FILE)):
-        raise ModelFolderError(f"The checkpoint is damaged: {problem}.", "Resume from another one.")
-    model, _ = read_tensors(folder / names.MODEL)
-    tensors, _ = read_tensors(folder / names.OPTIMIZER)
-    state = read_json(folder / names.STATE)
+    """Read a checkpoint and verify it against its manifest, each file once; raises ModelFolderError."""
+    try:
+        entries = _FILES.validate_python(read_json(folder / MANIFEST_FILE).get("files"))
+        expected = {name: entries[name] for name in (names.MODEL, names.OPTIMIZER, names.STATE)}
+        model, _ = read_tensors(folder / names.MODEL, expected[names.MODEL])
+        tensors, _ = read_tensors(folder / names.OPTIMIZER, expected[names.OPTIMIZER])
+        state = read_json(folder / names.STATE, expected[names.STATE])
+    except (ValidationError, KeyError):
+        raise ModelFolderError(
+            f"The checkpoint is damaged: '{folder / MANIFEST_FILE}' has no list of files.", "Resume from another one."
+        ) from None
+    except ModelFolderError as error:
+        raise ModelFolderError(f"The checkpoint is damaged: {clause(error.message)}.", error.hint) from None
     if state.get("format") != FORMAT:
         raise ModelFolderError(f"'{folder}' has format {state.get('format')}, where this version reads {FORMAT}.")
     try:
@@ -131,14 +146,14 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     )
 
 
-def newest_checkpoint(run: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that is complete and unaltered, and a sentence about each newer one that is not."""
-    skipped: list[str] = []
+def newest_checkpoint(run: Path) -> tuple[Checkpoint | None, dict[int, str]]:
+    """The newest sound checkpoint, and for each newer one, by step, a sentence that says why it was skipped."""
+    skipped: dict[int, str] = {}
     for step in reversed(checkpoint_steps(run)):
         try:
             return load_checkpoint(names.checkpoint_folder(run, step)), skipped
         except ModelFolderError as error:
-            skipped.append(f"Skipped the checkpoint of step {step:,}: {error.message}")
+            skipped[step] = f"Skipped the checkpoint of step {step:,}: {error.message}"
     return None, skipped
 
 
@@ -153,19 +168,16 @@ def read_progress(run: Path) -> Progress | None:
     return None
 
 
-def discard_damaged(run: Path, newer_than: int) -> None:
-    """Delete the damaged checkpoints after the step from which training goes on: it will reach their steps again.
+def discard_checkpoints(run: Path, damaged: Collection[int], newer_than: int) -> None:
+    """Delete the `damaged` checkpoints after the step from which training resumes: it will reach their steps again.
 
-    Raises StorageError, with nothing deleted, if one of them is sound: then another process has written it just now.
+    Raises StorageError, with nothing deleted, if there are others after that step: another process wrote them just now.
     """
-    folders = {step: names.checkpoint_folder(run, step) for step in checkpoint_steps(run)}
-    doomed = [folder for step, folder in folders.items() if step > newer_than]
-    for folder in doomed:
-        with suppress(ModelFolderError):
-            load_checkpoint(folder)
-            raise StorageError(f"Another process went on with '{run}' just now.", "Run the same command again.")
-    for folder in doomed:
-        remove_directory(folder)
+    newer = [step for step in checkpoint_steps(run) if step > newer_than]
+    if not set(newer) <= set(damaged):
+        raise StorageError(f"Another process continued '{run}' just now.", "Run the same command again.")
+    for step in newer:
+        remove_directory(names.checkpoint_folder(run, step))
 
 
 def prune_checkpoints(run: Path, keep: int) -> None:

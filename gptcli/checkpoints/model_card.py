@@ -1,4 +1,4 @@
-"""The model card of a run folder: what it is, what it was trained on, how, and with what result."""
+"""The model card of a run folder: the model, its data, the recipe and the result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gptcli.checkpoints.checkpoint import Progress
 from gptcli.config import ModelConfig, RunConfig
 from gptcli.dataset.folder import Dataset
 from gptcli.interop.hub import is_address, split_address
-from gptcli.interop.huggingface import OWN, architecture_of, no_counterpart
+from gptcli.interop.huggingface import OWN, architecture_of, compatibility_note
 from gptcli.model.loss import loss_in_words
 from gptcli.tokenizer.tokenizer import Tokenizer
 
@@ -17,41 +17,15 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 model = AutoModelForCausalLM.from_pretrained("PATH")
 tokenizer = AutoTokenizer.from_pretrained("PATH")
-```
+```"""
+_ALPHABET = """
+The model knows only the characters of its text. gptcli refuses others in a prompt by name; other tools drop them
+silently.
 """
 
 
-def front_matter(model: ModelConfig, base: str = "") -> str:
-    """What Hugging Face reads of a card; `base` is the repository of the model that training started from."""
-    kind = architecture_of(model).model_type
-    known = kind != OWN.model_type
-    lines = [
-        f"library_name: {'transformers' if known else 'gptcli'}",
-        "pipeline_tag: text-generation",
-        f"tags: [{kind}, gptcli]" if known else "tags: [gptcli]",
-        *([f"base_model: {base}"] if base else []),
-    ]
-    return "\n".join(["---", *lines, "---", ""])
-
-
-def in_words(model: ModelConfig) -> str:
-    """GPT-2, 4 layers, 4 heads, 128 wide."""
-    experts = f", {model.n_expert} experts" if model.n_expert else ""
-    return f"{title(model)}, {model.n_layer} layers, {model.n_head} heads, {model.n_embd} wide{experts}"
-
-
-def title(model: ModelConfig) -> str:
-    """What people call this kind of model."""
-    return architecture_of(model).title
-
-
-def how_to_open(model: ModelConfig) -> str:
-    """How another program opens the folder, or that none does."""
-    return _IN_PYTHON if not (alone := no_counterpart(model)) else f"{alone}\n"
-
-
 def model_card(name: str, config: RunConfig, dataset: Dataset, progress: Progress) -> str:
-    """Markdown with the front matter that Hugging Face reads."""
+    """The model card of a run, as markdown."""
     model, optim, train = config.model, config.optim, config.train
     rows = {
         "model": in_words(model),
@@ -68,34 +42,53 @@ def model_card(name: str, config: RunConfig, dataset: Dataset, progress: Progres
         rows["best step"] = f"{progress.best_step:,}"
     if train.init_from is not None:
         rows["started from"] = f"{train.init_from} (sha256 of its weights {(train.init_sha256 or '')[:16]})"
-    table = markdown_rows(rows)
     base = split_address(train.init_from)[0] if train.init_from and is_address(train.init_from) else ""
-    return f"""{front_matter(model, base)}
+    usage = "Generate text with `gptcli sample` and the path of this folder."
+    page = card_page(name, model, dataset.tokenizer, rows, origin="trained with gptcli.", usage=usage, base=base)
+    return f"{page}\nThe complete recipe is in `gptcli.toml`: `gptcli train -c gptcli.toml DATA` repeats the run.\n"
+
+
+def card_page(
+    name: str,
+    model: ModelConfig,
+    tokenizer: Tokenizer,
+    rows: Mapping[str, str],
+    *,
+    origin: str,
+    usage: str = "",
+    base: str = "",
+) -> str:
+    """A model card with a table of `rows`. `base` is the repository whose weights the training started from."""
+    table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
+    how_to_open = "\n\n".join(filter(None, [usage, compatibility_note(model) or _IN_PYTHON]))
+    return f"""{_front_matter(model, base)}
 # {name}
 
-A {title(model)} language model, trained with gptcli.
+A {architecture_of(model).title} language model, {origin}
 
 | | |
 |---|---|
 {table}
 
-Generate text with `gptcli sample` and the path of this folder.
-
-{how_to_open(model)}{alphabet_warning(dataset.tokenizer)}
-The complete recipe is in `gptcli.toml`: `gptcli train -c gptcli.toml DATA` repeats the run.
-"""
+{how_to_open}
+{_ALPHABET if tokenizer.kind == "char" else ""}"""
 
 
-def markdown_rows(rows: Mapping[str, str]) -> str:
-    """The rows of a table with two columns."""
-    return "\n".join(f"| {key} | {value} |" for key, value in rows.items())
+def in_words(model: ModelConfig) -> str:
+    """GPT-2, 4 layers, 4 heads, 128 wide."""
+    experts = f", {model.n_expert} experts" if model.n_expert else ""
+    title = architecture_of(model).title
+    return f"{title}, {model.n_layer} layers, {model.n_head} heads, {model.n_embd} wide{experts}"
 
 
-def alphabet_warning(tokenizer: Tokenizer) -> str:
-    """What a reader should know of a character model; "" for others."""
-    if tokenizer.kind != "char":
-        return ""
-    return """
-The model knows only the characters of its text. gptcli refuses others in a prompt by name; other tools drop them
-silently.
-"""
+def _front_matter(model: ModelConfig, base: str) -> str:
+    """The metadata at the top of the card that Hugging Face reads."""
+    kind = architecture_of(model).model_type
+    known = kind != OWN.model_type
+    lines = [
+        f"library_name: {'transformers' if known else 'gptcli'}",
+        "pipeline_tag: text-generation",
+        f"tags: [{kind}, gptcli]" if known else "tags: [gptcli]",
+        *([f"base_model: {base}"] if base else []),
+    ]
+    return "\n".join(["---", *lines, "---", ""])

@@ -1,42 +1,54 @@
 """The run folder: a Hugging Face model folder that also remembers how it was made.
 
-It holds no absolute path and nothing outside it is needed to sample from it. It knows its data by name and fingerprint.
+It holds no absolute path, and sampling from it needs nothing outside it. It knows its data by name and fingerprint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import Progress
 from gptcli.checkpoints.model_card import model_card
-from gptcli.checkpoints.small_files import RESTORE, read_json
-from gptcli.checkpoints.tensors import read_metadata, tensor_file
+from gptcli.checkpoints.small_files import RESTORE, SIZE_LIMIT, read_json
+from gptcli.checkpoints.tensors import fingerprint, read_metadata, tensor_file
 from gptcli.checkpoints.weights import stored_loss, stored_step, weights_metadata
-from gptcli.config import ModelConfig, RunConfig, load_config_file, parse_config, to_toml
+from gptcli.config import ModelConfig, RunConfig, parse_config, parse_config_file, to_toml
 from gptcli.dataset.folder import Dataset
-from gptcli.errors import ConfigError, ModelFolderError, StorageError
+from gptcli.errors import ConfigError, ModelFolderError, StorageError, reason_of
 from gptcli.interop.hub import model_name
 from gptcli.interop.huggingface import config_to_hf, tokenizer_settings
-from gptcli.storage import MANIFEST_FILE, disk_errors, fingerprints, new_directory, to_json, write_file
+from gptcli.storage import MANIFEST_FILE, FileEntry, disk_errors, new_directory, to_json, write_file
 from gptcli.tokenizer.document import END_OF_TEXT
 from gptcli.tokenizer.tokenizer import Tokenizer
+from gptcli.untrusted import is_plain_name, read_bounded, strict_json
 
 FORMAT = 1
+_TAIL_BYTES = 1 << 16
+"""Bytes at the end of a log in which its last line is looked for; a sample of text may be among them."""
+_FILES = TypeAdapter(dict[str, FileEntry])
 
 
 @dataclass(frozen=True)
 class StoredRun:
-    """What a run folder says about itself."""
+    """The content of a run folder's small files."""
 
     path: Path
     config: RunConfig
     data_name: str
     data_fingerprint: str
+    files: dict[str, FileEntry]
+    """Manifest entries by file name; kept up to date as files are written."""
+    tokenizer_json: bytes = b""
+    """Content of `tokenizer.json`, where it was verified."""
 
 
 def is_run(path: Path) -> bool:
@@ -58,18 +70,19 @@ def create_run(
     Raises StorageError if something else stands there.
     """
     if path.exists() and not path.is_dir():
-        raise StorageError(f"'{path}' is a file; a run needs a folder of its own.", "Choose another place with --out.")
+        raise StorageError(f"'{path}' is a file; a run needs a folder of its own.", "Choose another place with `out`.")
+    entries: dict[str, FileEntry] = {}
     with new_directory(path, manifest=None) as new:
         files = hugging_face_files(config.model, dataset.tokenizer, dataset.start_id, dataset.end_id)
-        for name, content in files.items():
-            new.write(name, content)
-        new.write(names.RUN_CONFIG, to_toml(config).encode())
+        for name, content in (files | {names.RUN_CONFIG: to_toml(config).encode()}).items():
+            new.write(name, _hashed(content, entries, name))
         new.write(names.README, model_card(model_name(path), config, dataset, Progress()).encode())
         new.make_folder(names.CHECKPOINTS)
         if weights is not None:
-            new.write(names.MODEL, tensor_file(weights, weights_metadata(0)))
-        new.write(MANIFEST_FILE, to_json(_manifest(new.path, dataset.name, dataset.fingerprint)))
-    return StoredRun(path, config, dataset.name, dataset.fingerprint)
+            new.write(names.MODEL, _hashed(tensor_file(weights, weights_metadata(0)), entries, names.MODEL))
+        run = StoredRun(path, config, dataset.name, dataset.fingerprint, entries)
+        new.write(MANIFEST_FILE, _manifest(run))
+    return run
 
 
 def hugging_face_files(
@@ -87,44 +100,132 @@ def hugging_face_files(
 
 
 def read_run(path: Path) -> StoredRun:
-    """The config and data of a run folder; raises ModelFolderError."""
+    """The config and data of a run folder, without verifying its files; raises ModelFolderError."""
+    return _stored_run(path, _read_manifest(path), _read_small(path / names.RUN_CONFIG))
+
+
+def open_run(path: Path) -> StoredRun:
+    """A run folder whose small files were verified against its manifest. Reads each file once.
+
+    The weights verify themselves when they are read. Raises ModelFolderError.
+    """
+    manifest = _read_manifest(path)
+    try:
+        entries = _FILES.validate_python(manifest.get("files"))
+    except ValidationError:
+        raise _damaged(f"'{path / MANIFEST_FILE}' has no list of files") from None
+    content: dict[str, bytes] = {}
+    for name, expected in entries.items():
+        if not is_plain_name(name):
+            raise _damaged(f"'{path / MANIFEST_FILE}' names '{name[:100]}', which is no file beside it")
+        if name == names.MODEL:
+            continue
+        content[name] = _read_small(path / name, expected)
+    run_config = content.get(names.RUN_CONFIG) or _read_small(path / names.RUN_CONFIG)
+    run = _stored_run(path, manifest, run_config)
+    return replace(run, files=entries, tokenizer_json=content.get(names.TOKENIZER, b""))
+
+
+def _read_manifest(path: Path) -> dict[str, object]:
     manifest = read_json(path / MANIFEST_FILE)
     if manifest.get("format") != FORMAT:
         found = manifest.get("format")
         raise ModelFolderError(f"'{path}' has format {found}, and this version reads {FORMAT}.", "Use a newer gptcli.")
-    data = manifest.get("data", {})
+    return manifest
+
+
+def _read_small(path: Path, expected: FileEntry | None = None) -> bytes:
+    """The content of a small file, verified against its manifest entry; raises ModelFolderError."""
     try:
-        config = parse_config(load_config_file(path / names.RUN_CONFIG))
-        return StoredRun(path, config, str(data["name"]), str(data["fingerprint"]))
+        content = read_bounded(path, max(SIZE_LIMIT, expected.bytes if expected else 0))
+    except FileNotFoundError:
+        raise _damaged(f"'{path}' is missing") from None
+    except OSError as error:
+        raise _damaged(f"'{path}' cannot be read ({reason_of(error)})") from None
+    except ValueError as error:
+        raise _damaged(f"'{path}' cannot be read: {error}") from None
+    if expected and len(content) != expected.bytes:
+        raise _damaged(f"'{path}' has {len(content):,} bytes instead of {expected.bytes:,}")
+    if expected and hashlib.sha256(content).hexdigest() != expected.sha256:
+        edited = path.name == names.RUN_CONFIG
+        hint = f"To train with changed settings, start another run with `config = {path}`." if edited else RESTORE
+        raise _damaged(f"'{path}' was altered (its sha256 differs)", hint)
+    return content
+
+
+def _stored_run(path: Path, manifest: Mapping[str, object], run_config: bytes) -> StoredRun:
+    data = manifest.get("data")
+    try:
+        assert isinstance(data, dict)
+        config = parse_config(parse_config_file(run_config, path / names.RUN_CONFIG))
+        return StoredRun(path, config, str(data["name"]), str(data["fingerprint"]), {})
     except ConfigError as error:
         raise ModelFolderError(f"'{path / names.RUN_CONFIG}' is damaged: {error.message}", RESTORE) from None
-    except (KeyError, TypeError):
+    except (AssertionError, KeyError):
         raise ModelFolderError(f"'{path / MANIFEST_FILE}' does not say what the run was trained on.", RESTORE) from None
 
 
+def _damaged(problem: str, hint: str = RESTORE) -> ModelFolderError:
+    return ModelFolderError(f"The run folder is damaged: {problem}.", hint)
+
+
 def update_config(run: StoredRun, config: RunConfig) -> StoredRun:
-    """Store the config with which a run goes on.
+    """Store the config with which a run resumes; writes nothing if it is stored already.
 
     Two files cannot be replaced in one step: between them the manifest is silent on the config, so that a run which is
-    killed there is not taken for a damaged one.
+    killed there does not look damaged.
     """
-    _update_manifest(run, leaving_out=names.RUN_CONFIG)
-    write_file(run.path / names.RUN_CONFIG, to_toml(config).encode())
-    _update_manifest(run)
-    return StoredRun(run.path, config, run.data_name, run.data_fingerprint)
+    content = to_toml(config).encode()
+    entry = FileEntry(len(content), hashlib.sha256(content).hexdigest())
+    if run.files.get(names.RUN_CONFIG) != entry:
+        run.files.pop(names.RUN_CONFIG, None)
+        write_file(run.path / MANIFEST_FILE, _manifest(run))
+        write_file(run.path / names.RUN_CONFIG, content)
+        run.files[names.RUN_CONFIG] = entry
+        write_file(run.path / MANIFEST_FILE, _manifest(run))
+    return replace(run, config=config)
+
+
+def refresh_weights_entry(run: StoredRun) -> None:
+    """Bring the manifest's entry of the best weights up to date: a kill may have come before it was written."""
+    weights = run.path / names.MODEL
+    if weights.exists():
+        entry, _ = fingerprint(weights)
+        if run.files.get(names.MODEL) != entry:
+            run.files[names.MODEL] = entry
+            write_file(run.path / MANIFEST_FILE, _manifest(run))
 
 
 def replace_weights(run: StoredRun, tensors: dict[str, Tensor], *, step: int, val_loss: float) -> None:
     """Put the best weights so far into the run folder, by rename; the file verifies itself.
 
-    Better ones of another step stay: a kill can leave weights there whose evaluation came after the last checkpoint.
+    Better weights of another step stay: a kill can leave weights there whose evaluation came after the last checkpoint.
     """
     standing = read_metadata(run.path / names.MODEL)
     best = stored_loss(standing)
     if stored_step(standing) != step and best is not None and best < val_loss:
         return
-    write_file(run.path / names.MODEL, tensor_file(tensors, weights_metadata(step, val_loss)))
-    _update_manifest(run)
+    pieces = tensor_file(tensors, weights_metadata(step, val_loss))
+    write_file(run.path / names.MODEL, _hashed(pieces, run.files, names.MODEL))
+    write_file(run.path / MANIFEST_FILE, _manifest(run))
+
+
+def _hashed(
+    content: bytes | Iterable[bytes | memoryview], entries: dict[str, FileEntry], name: str
+) -> Iterator[bytes | memoryview]:
+    """Pass a file's content through; at its end its manifest entry is added to `entries`."""
+    hasher, size = hashlib.sha256(), 0
+    for piece in [content] if isinstance(content, bytes) else content:
+        hasher.update(piece)
+        size += len(piece)
+        yield piece
+    entries[name] = FileEntry(size, hasher.hexdigest())
+
+
+def _manifest(run: StoredRun) -> bytes:
+    """`manifest.json` of a run."""
+    data = {"name": run.data_name, "fingerprint": run.data_fingerprint}
+    return to_json({"format": FORMAT, "data": data, "files": dict(sorted(run.files.items()))})
 
 
 def write_card(run: StoredRun, dataset: Dataset, progress: Progress) -> None:
@@ -137,15 +238,18 @@ def write_card(run: StoredRun, dataset: Dataset, progress: Progress) -> None:
     write_file(path, card)
 
 
-def lost_checkpoints(path: Path) -> int:
-    """The step of the best weights of a run whose folder of checkpoints, which it had from its start, is gone; else 0.
-
-    Going on from the beginning would not be what its owner expects. A run that was killed before its first checkpoint,
-    or whose disk refused it, has the folder.
-    """
-    if (path / names.CHECKPOINTS).is_dir():
+def last_logged_step(run: Path) -> int:
+    """The step of the last line of a run's metrics.jsonl; 0 if there is none that can be read."""
+    try:
+        with open(run / names.METRICS, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            tail = file.read().splitlines()
+    except OSError:
         return 0
-    return stored_step(read_metadata(path / names.MODEL)) or 0
+    for line in reversed(tail):
+        with suppress(ValueError, KeyError, TypeError):
+            return int(strict_json(line)["step"])
+    return 0
 
 
 def newest_run(root: Path) -> Path | None:
@@ -167,15 +271,3 @@ def _last_written(run: Path) -> tuple[bool, float]:
     """What `newest_run` compares: a run with weights comes before any without."""
     weights = run / names.MODEL
     return weights.exists(), (weights if weights.exists() else run / names.RUN_CONFIG).stat().st_mtime
-
-
-def _update_manifest(run: StoredRun, leaving_out: str = "") -> None:
-    manifest = _manifest(run.path, run.data_name, run.data_fingerprint, leaving_out)
-    write_file(run.path / MANIFEST_FILE, to_json(manifest))
-
-
-def _manifest(folder: Path, data_name: str, data_fingerprint: str, leaving_out: str = "") -> dict[str, object]:
-    small = {names.CONFIG, names.GENERATION_CONFIG, names.TOKENIZER, names.TOKENIZER_CONFIG, names.RUN_CONFIG}
-    weights = {names.MODEL} if (folder / names.MODEL).exists() else set()
-    data = {"name": data_name, "fingerprint": data_fingerprint}
-    return {"format": FORMAT, "data": data, "files": fingerprints(folder, (small | weights) - {leaving_out})}

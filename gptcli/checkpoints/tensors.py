@@ -2,8 +2,8 @@
 
 Writing in pieces keeps one tensor in memory beyond the model, where the library's `save` keeps a copy of all of it. The
 format is eight bytes of header length, a JSON header, and the tensors' bytes one after another
-(https://github.com/huggingface/safetensors). Reading is left to the library, after the header was checked here:
-what it promises must be exactly what the file holds, before any memory is taken.
+(https://github.com/huggingface/safetensors). A file is opened once, mapped into memory and verified there: its header
+must account for every byte of the file before any memory is allocated.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import mmap
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from gptcli.errors import ModelFolderError, reason_of
+from gptcli.storage import FileEntry
 from gptcli.untrusted import strict_json
 
 DIGEST = "sha256"
@@ -38,19 +40,33 @@ _DTYPE_NAMES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-_ITEM_SIZES = {name: dtype.itemsize for dtype, name in _DTYPE_NAMES.items()}
+_DTYPES = {name: dtype for dtype, name in _DTYPE_NAMES.items()}
 _MAX_HEADER_BYTES = 1 << 24
 _MAX_DIMENSIONS = 8
 _HINT = "Use another checkpoint or copy."
 
 
 @dataclass(frozen=True)
-class Header:
-    """What a safetensors file says it holds."""
+class Place:
+    """Dtype and shape of a tensor, and its bytes `begin` … `end` in the file."""
 
-    numbers: int
-    """Of all tensors together."""
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Header:
+    """The content of a safetensors header: metadata, and the place of each tensor by name."""
+
     metadata: dict[str, str]
+    places: dict[str, Place]
+
+    @property
+    def numbers(self) -> int:
+        """Elements of all tensors together."""
+        return sum(math.prod(place.shape) for place in self.places.values())
 
 
 def tensor_file(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
@@ -82,35 +98,43 @@ def _digest(tensors: Iterable[tuple[str, Tensor]]) -> str:
     return hasher.hexdigest()
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """All tensors of a safetensors file, and its header's metadata; verified where the header has a digest.
+def read_tensors(path: Path, expected: FileEntry | None = None) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """All tensors of a safetensors file and the metadata of its header. Opens the file once.
 
-    Raises ModelFolderError if the file is missing, damaged or altered.
+    The file is verified against its own digest, if it has one, and against `expected`. Raises ModelFolderError if the
+    file is missing, damaged or altered.
     """
-    metadata = read_header(path).metadata
-    try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except (SafetensorError, OSError) as error:
-        raise ModelFolderError(f"'{path}' cannot be read: {error}.", _HINT) from None
-    expected = metadata.get(DIGEST)
-    if expected is not None and digest(tensors) != expected:
+    with _mapped(path) as content:
+        if expected and _entry(content) != expected:
+            raise ModelFolderError(f"'{path}' was altered (its sha256 differs).", _HINT)
+        header = _read_header(content)
+        tensors = {name: _tensor(content, place) for name, place in header.places.items()}
+        digest_found = digest(tensors) if DIGEST in header.metadata else None
+    if digest_found != header.metadata.get(DIGEST):
         raise ModelFolderError(f"'{path}' was altered: its sha256 differs.", _HINT)
-    return tensors, metadata
+    return tensors, header.metadata
+
+
+def fingerprint(path: Path) -> tuple[FileEntry, dict[str, str]]:
+    """The manifest entry of a safetensors file and the metadata of its header. Opens the file once."""
+    with _mapped(path) as content:
+        return _entry(content), _read_header(content).metadata
 
 
 def read_header(path: Path) -> Header:
-    """The header of a safetensors file, of which every byte is accounted for; raises ModelFolderError."""
+    """The header of a safetensors file, in which every byte is accounted for; raises ModelFolderError."""
+    with _mapped(path) as content:
+        return _read_header(content)
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[mmap.mmap]:
+    """The content of a file, mapped into memory; raises ModelFolderError for what is wrong with it."""
     try:
-        size = path.stat().st_size
-        if not path.is_file():
+        if path.exists() and not path.is_file():  # a pipe would block
             raise ValueError("it is not a regular file")
-        with open(path, "rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if length > min(size - 8, _MAX_HEADER_BYTES):
-                raise ValueError(f"its header cannot have {length:,} bytes")
-            entries = strict_json(file.read(length))
-        return _checked(entries, size - 8 - length)
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            yield content
     except FileNotFoundError:
         raise ModelFolderError(f"'{path}' is missing.") from None
     except OSError as error:
@@ -119,53 +143,65 @@ def read_header(path: Path) -> Header:
         raise ModelFolderError(f"'{path}' cannot be read: {error}.", _HINT) from None
 
 
-def _checked(entries: Any, data_bytes: int) -> Header:
-    """What a header says, whose tensors must fill `data_bytes` without gap or overlap; raises ValueError."""
+def _entry(content: mmap.mmap) -> FileEntry:
+    return FileEntry(len(content), hashlib.sha256(content).hexdigest())
+
+
+def _tensor(content: mmap.mmap, place: Place) -> Tensor:
+    """A tensor with a copy of the bytes at its place."""
+    tensor = torch.empty(place.shape, dtype=place.dtype)
+    if tensor.numel():
+        with memoryview(content) as whole, whole[place.begin : place.end] as stored:
+            _bytes_of(tensor)[:] = stored
+    return tensor
+
+
+def _read_header(content: mmap.mmap) -> Header:
+    length = int.from_bytes(content[:8], "little")
+    if length > min(len(content) - 8, _MAX_HEADER_BYTES):
+        raise ValueError(f"its header cannot have {length:,} bytes")
+    return _checked(strict_json(content[8 : 8 + length]), 8 + length, len(content))
+
+
+def _checked(entries: Any, begin: int, end: int) -> Header:
+    """A header whose tensors fill the bytes `begin` … `end` of the file without gap or overlap; raises ValueError."""
     if not isinstance(entries, dict):
         raise ValueError("its header is not a table")
     metadata = entries.pop("__metadata__", None) or {}
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise ValueError("the metadata of its header is not a table of texts")
-    places, numbers = [], 0
-    for name, entry in entries.items():
-        count, begin, end = _place(entry, name)
-        places.append((begin, end))
-        numbers += count
-    reached = 0
-    for begin, end in sorted(places):
-        if begin != reached:
+    places = {name: _place(entry, name, begin) for name, entry in entries.items()}
+    reached = begin
+    for place in sorted(places.values(), key=lambda place: (place.begin, place.end)):
+        if place.begin != reached:
             raise ValueError("its tensors overlap or leave gaps")
-        reached = end
-    if reached != data_bytes:
-        raise ValueError(f"it has {data_bytes:,} bytes of tensors where its header names {reached:,}")
-    return Header(numbers, metadata)
+        reached = place.end
+    if reached != end:
+        raise ValueError(f"it has {end - begin:,} bytes of tensors where its header names {reached - begin:,}")
+    return Header(metadata, places)
 
 
-def _place(entry: Any, name: str) -> tuple[int, int, int]:
-    """How many numbers an entry of a header has, and where its bytes begin and end; raises ValueError."""
+def _place(entry: Any, name: str, data_begin: int) -> Place:
+    """Where the tensor of a header's entry is in the file; raises ValueError."""
     match entry:
         case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [begin, end]} if len(entry) == 3:
             sizes = [*shape, begin, end]
             if len(shape) > _MAX_DIMENSIONS or not all(type(size) is int and size >= 0 for size in sizes):
                 raise ValueError(f"the entry of {name[:100]!r} has no shape or place")
-            if dtype not in _ITEM_SIZES:
+            if dtype not in _DTYPES:
                 raise ValueError(f"{name[:100]!r} has numbers of type {dtype[:20]!r}, which are not read here")
-            count = math.prod(shape)
-            if end - begin != count * _ITEM_SIZES[dtype]:
+            if end - begin != math.prod(shape) * _DTYPES[dtype].itemsize:
                 raise ValueError(f"{name[:100]!r} does not have the size of its shape")
-            return count, begin, end
+            return Place(_DTYPES[dtype], tuple(shape), data_begin + begin, data_begin + end)
     raise ValueError(f"the entry of {name[:100]!r} has no type, shape and place")
 
 
 def verify_tensors(path: Path) -> None:
-    """Raise ModelFolderError unless a file of `tensor_file` reads back as written; one tensor at a time is held."""
-    expected = read_header(path).metadata.get(DIGEST)
-    try:
-        with safe_open(path, framework="pt") as file:
-            found = _digest((name, file.get_tensor(name)) for name in sorted(file.keys()))
-    except (SafetensorError, OSError) as error:
-        raise ModelFolderError(f"'{path}' cannot be read: {error}.") from None
-    if found != expected:
+    """Raise ModelFolderError unless a file of `tensor_file` reads back as written; holds one tensor at a time."""
+    with _mapped(path) as content:
+        header = _read_header(content)
+        found = _digest((name, _tensor(content, place)) for name, place in sorted(header.places.items()))
+    if found != header.metadata.get(DIGEST):
         raise ModelFolderError(f"'{path}' does not hold what was written.")
 
 

@@ -1,25 +1,59 @@
-"""The `gptcli` command and its subcommands."""
+"""The `gptcli` command. Each subcommand is imported when it is used, so that `--help` answers at once."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pkgutil import resolve_name
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from gptcli import __version__
-from gptcli.cli.bench import BENCH_EXAMPLES, bench
-from gptcli.cli.boundary import guarded
-from gptcli.cli.eval import EVAL_EXAMPLES, eval_
-from gptcli.cli.export import EXPORT_EXAMPLES, export
-from gptcli.cli.inspect import INSPECT_EXAMPLES, inspect
-from gptcli.cli.sample import SAMPLE_EXAMPLES, sample
-from gptcli.cli.tokenize import TOKENIZE_EXAMPLES, tokenize
-from gptcli.cli.train import TRAIN_EXAMPLES, train
+from gptcli.cli.boundary import exit_code_of, guarded
+from gptcli.cli.command import Command
+
+COMMANDS = {
+    "tokenize": "Turn text into tokens once, for several runs.",
+    "train": "Train a model on text, or resume a run that was stopped.",
+    "sample": "Generate text with a trained model.",
+    "eval": "Score texts with a model: loss, perplexity, bits per byte and per character.",
+    "inspect": "Show what something is: parts, shapes, memory, counts.",
+    "export": "Write a model in the format of another tool.",
+    "bench": "Measure how fast a model trains and generates on this machine.",
+}
+"""Each command, a module of `gptcli.cli`, with the first line of its help."""
+
+
+class _Commands(TyperGroup):
+    """All commands, with our exit codes and error messages in place of typer's."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes | {"commands": {name: _Command(name, help=COMMANDS[name]) for name in COMMANDS}})
+
+    def main(self, *arguments: Any, **options: Any) -> NoReturn:
+        options |= {"prog_name": "gptcli", "standalone_mode": False}
+        raise SystemExit(exit_code_of(lambda: super(_Commands, self).main(*arguments, **options)))
+
+
+class _Command(TyperCommand):
+    """A command that imports its module when it is used."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        return self.load().make_context(*arguments, **options)
+
+    def load(self) -> Any:
+        """The command with its options."""
+        module = resolve_name(f"gptcli.cli.{self.name}")
+        function = getattr(module, f"{self.name}_", None) or getattr(module, str(self.name))
+        only = typer.Typer(add_completion=False)
+        epilog = getattr(module, f"{self.name}_examples".upper())
+        only.command(self.name, cls=Command, epilog=epilog)(guarded(function))
+        return typer.main.get_command(only)
+
 
 app = typer.Typer(
-    name="gptcli",
-    help="Train GPT language models on your own text, and generate text from them.",
-    no_args_is_help=True,
+    cls=_Commands,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -33,17 +67,12 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback(epilog="Start with:  gptcli train book.txt  and then  gptcli sample")
 def gptcli(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Train GPT language models on your own text, and generate text from them."""
-
-
-app.command("tokenize", epilog=TOKENIZE_EXAMPLES)(guarded(tokenize))
-app.command("train", epilog=TRAIN_EXAMPLES)(guarded(train))
-app.command("sample", epilog=SAMPLE_EXAMPLES)(guarded(sample))
-app.command("eval", epilog=EVAL_EXAMPLES)(guarded(eval_))
-app.command("inspect", epilog=INSPECT_EXAMPLES)(guarded(inspect))
-app.command("export", epilog=EXPORT_EXAMPLES)(guarded(export))
-app.command("bench", epilog=BENCH_EXAMPLES)(guarded(bench))
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)

@@ -8,62 +8,133 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any
 
 import typer
 
 from gptcli.cli.flags import settings_as_flags
-from gptcli.errors import GptcliError, OutOfMemoryError, StorageError, UsageError
-from gptcli.signals import heeded_signals
+from gptcli.errors import GptcliError, Interrupted, OutOfMemoryError, StorageError, UsageError
+from gptcli.signals import unwind_on_signal
 
 BROKEN_PIPE_EXIT = 141
 MAY_BE_EMPTY = ("prompt", "stop")
-"""Parameters whose empty text means something, or is refused in words of their own."""
+"""Parameters for which an empty text has a meaning or an error message of its own."""
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Wrap a command so that it ends by the table of exit codes; `--debug` shows the traceback too."""
+    """The command with errors as messages, exit codes and clean-up after a signal; `--debug` shows tracebacks too."""
 
     @functools.wraps(command)
     def run(*args: Any, **options: Any) -> None:
-        for signum in heeded_signals():
-            signal.signal(signum, _unwind)
-        from gptcli.ui.console import wording
+        code = 0
+        with unwind_on_signal() as received:
+            try:
+                from gptcli.ui.console import wording
 
-        wording.set(functools.partial(settings_as_flags, command))
-        try:
-            with _frame(options):
-                _refuse_empty(options)
-                command(*args, **options)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            _discard_stdout()
-            raise typer.Exit(BROKEN_PIPE_EXIT) from None
-        except KeyboardInterrupt:
-            raise typer.Exit(128 + signal.SIGINT) from None
-        except typer.Exit:
-            raise
-        except BaseException as error:
-            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of a Rust library
-                raise
-            code = tell(error, debug=bool(options.get("debug")), no_color=bool(options.get("no_color")))
-            raise typer.Exit(code) from None
+                wording.set(functools.partial(settings_as_flags, command))
+                with _frame(options):
+                    _refuse_empty(options)
+                    command(*args, **options)
+                sys.stdout.flush()
+            except BaseException as error:
+                if not received():
+                    code = _handle(error, debug=bool(options.get("debug")), no_color=bool(options.get("no_color")))
+        if received():
+            code = 128 + received()
+        if code:
+            raise typer.Exit(code)
 
     return run
 
 
+def exit_code_of(run: Callable[[], int | None]) -> int:
+    """Call `run`, which returns an exit code or None, and turn the errors of typer and of its help into exit codes."""
+    try:
+        code = run() or 0
+        if not code:
+            sys.stdout.flush()
+        return code
+    except SystemExit as ended:  # of typer and rich, which exit with 1 when the reader of a pipe is gone
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        return _handle(ended.__context__)
+    except BaseException as error:
+        return _handle(error)
+
+
+def replace_closed_outputs() -> None:
+    """Open closed output streams: writing to standard output then fails, and to standard error is ignored.
+
+    A character that the encoding of a stream lacks is escaped.
+    """
+    for name, number, mode in (("stdout", 1, os.O_RDONLY), ("stderr", 2, os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, mode), number)  # a file that is opened next must not get this number
+            setattr(sys, name, open(number, "w", encoding="utf-8"))  # noqa: SIM115 - for the whole process
+        getattr(sys, name).reconfigure(errors="backslashreplace")
+
+
+def _handle(error: BaseException, *, debug: bool = False, no_color: bool = False) -> int:
+    """Report an error on standard error; returns the exit code. SystemExit and the like are raised again."""
+    if isinstance(error, KeyboardInterrupt):
+        return 128 + getattr(error, "signum", signal.SIGINT)
+    if isinstance(error, BrokenPipeError):
+        _discard_stdout()
+        return BROKEN_PIPE_EXIT
+    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of a Rust library
+        raise error
+    from gptcli.ui.errors import show_error
+
+    if debug:
+        traceback.print_exception(error)
+    explained = _explained(error)
+    label = "" if isinstance(explained, Interrupted) else "Error"
+    show_error(explained.message, explained.hint, label=label, no_color=no_color)
+    return explained.exit_code
+
+
+def _explained(error: BaseException) -> GptcliError:
+    """The error as a person should read it."""
+    if isinstance(error, GptcliError):
+        return error
+    if hasattr(error, "format_message"):  # typer's usage errors, whose class is private
+        return _usage_error(error, sys.argv[1:])
+    # On a CPU torch raises a RuntimeError with these words.
+    if isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error):
+        return OutOfMemoryError("There is not enough memory for this.", "Close other programs, or use a smaller model.")
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EBADF):  # files raise a StorageError
+        reason = "standard output is closed" if error.errno == errno.EBADF else "no space left on the device"
+        return StorageError(f"The output could not be written: {reason}.")
+    return GptcliError(
+        f"Something unforeseen happened ({type(error).__name__}: {error}).",
+        "Run the same command with --debug, and report what it shows.",
+    )
+
+
+def _usage_error(error: Any, arguments: Sequence[str]) -> UsageError:
+    """A usage error of typer as one of ours."""
+    dashed = next((given for given in arguments if given.startswith("-") and Path(given).is_file()), None)
+    if dashed:
+        hint = f"For a file whose name begins with a dash write ./{dashed}"
+    else:
+        hint = f"See {error.ctx.command_path} --help" if error.ctx else ""
+    message = error.format_message().replace("Value error, ", "")
+    return UsageError(message if message.endswith((".", "?")) else f"{message}.", hint)
+
+
 def _refuse_empty(options: dict[str, Any]) -> None:
-    """Raise UsageError for an empty text, which as a path would be the working folder."""
+    """Raise UsageError for an empty value, which as a path would be the working folder."""
     for name, value in options.items():
         if name not in MAY_BE_EMPTY and "" in (value if isinstance(value, list) else [value]):
-            hint = "Give a value: a shell variable that is not set leaves an empty one."
-            raise UsageError(f"An empty value was given for '{name.strip('_').replace('_', '-')}'.", hint)
+            hint = "Give a value. A shell variable that is not set is empty."
+            raise UsageError(f"An empty value was given for `{name.strip('_')}`.", hint)
 
 
 def _frame(options: dict[str, Any]) -> AbstractContextManager[None]:
-    """What is told around a command when it is asked to be verbose."""
+    """The details that `--verbose` prints before and after a command."""
     if not options.get("verbose"):
         return nullcontext()
     from gptcli.ui.console import Output
@@ -72,37 +143,6 @@ def _frame(options: dict[str, Any]) -> AbstractContextManager[None]:
     return VerboseFrame(Output(verbose=True, no_color=bool(options.get("no_color"))))
 
 
-def _explained(error: BaseException) -> GptcliError:
-    """The error as a person should read it."""
-    if isinstance(error, GptcliError):
-        return error
-    # torch says it in words: on a CPU there is no exception of its own for this.
-    if isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error):
-        return OutOfMemoryError("There is not enough memory for this.", "Close other programs, or use a smaller model.")
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:  # files of ours are told by the storage room
-        return StorageError("The output could not be written: no space left on the device.")
-    return GptcliError(
-        f"Something unforeseen happened ({type(error).__name__}: {error}).",
-        "Run the same command with --debug, and report what it shows.",
-    )
-
-
-def tell(error: BaseException, *, debug: bool = False, no_color: bool = False) -> int:
-    """Say on standard error what went wrong; the exit code."""
-    from gptcli.ui.errors import show_error
-
-    if debug:
-        traceback.print_exception(error)
-    explained = _explained(error)
-    show_error(explained.message, explained.hint, no_color=no_color)
-    return explained.exit_code
-
-
-def _unwind(signum: int, _frame: object) -> NoReturn:
-    """A signal outside of training unwinds the stack, so that nothing half-written is left."""
-    raise KeyboardInterrupt if signum == signal.SIGINT else SystemExit(128 + signum)
-
-
 def _discard_stdout() -> None:
-    """Point standard output at nothing, so that the interpreter's last flush does not fail once more."""
+    """Redirect standard output to the null device, so that the last flush of the interpreter does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,56 +3,48 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from gptcli.cli import options
-from gptcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from gptcli.exports.exported import Exported
+    from gptcli.exports.export import Exported, Format
+    from gptcli.interop.gguf import GgufType
     from gptcli.ui.console import Output
 
 EXPORT_EXAMPLES = "gptcli export runs/book --to gguf --type q8_0   ·   gptcli export runs/book --to hf --push me/book"
 
 
-class Format(StrEnum):
-    """Who is to open it."""
-
-    gguf = "gguf"
-    ollama = "ollama"
-    hf = "hf"
-
-
-class NumberType(StrEnum):
-    """How the matrices are stored."""
-
-    f32 = "f32"
-    f16 = "f16"
-    bf16 = "bf16"
-    q8_0 = "q8_0"
-    q4_0 = "q4_0"
-
-
 def export(
     run: options.Run,
     to: Annotated[
-        Format, typer.Option("--to", help="gguf: a file for llama.cpp; ollama: GGUF and Modelfile; hf: a model folder.")
+        str,
+        typer.Option(
+            "--to",
+            metavar="gguf|ollama|hf",
+            help="gguf: a file for llama.cpp; ollama: GGUF and Modelfile; hf: a model folder.",
+        ),
     ],
     type: Annotated[
-        NumberType, typer.Option("--type", help="Number format of the matrices; hf has the first three.")
-    ] = NumberType.f32,
+        str,
+        typer.Option(
+            "--type", metavar="f32|f16|bf16|q8_0|q4_0", help="Storage type of the matrices; hf has the first three."
+        ),
+    ] = "f32",
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", metavar="PATH", help="What to write (default: RUN's name.gguf, -ollama/ or -hf/, here)."
+            "--out",
+            "-o",
+            metavar="PATH",
+            help="File or folder to write (default: RUN's name with .gguf, -ollama or -hf, in this folder).",
         ),
     ] = None,
     checkpoint: options.Checkpoint = "best",
-    force: Annotated[bool, typer.Option("--force", help="Replace an earlier export that stands there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
     push: Annotated[
         str | None,
         typer.Option("--push", metavar="OWNER/NAME", help="With hf: upload the folder too (new ones are private)."),
@@ -64,33 +56,34 @@ def export(
     no_color: options.NoColor = False,
 ) -> None:
     """Write a model in the format of another tool."""
-    from gptcli.exports.formats import export_model
-    from gptcli.exports.upload import push_folder, require_repository_name
-    from gptcli.interop.hub import local_model
+    from gptcli import api
     from gptcli.ui.console import Output
 
-    if push is not None and to is not Format.hf:
-        raise UsageError("--push uploads a Hugging Face folder.", "Use it with --to hf.")
-    if push is not None:
-        require_repository_name(push)
-    output = Output(quiet, verbose, json, no_color)
-    exported = export_model(local_model(run, quiet=quiet), to.value, type.value, out, checkpoint, force=force)
-    url = None if push is None else push_folder(exported.path, push)
-    _show(exported, url, output)
+    exported = api.export(
+        run,
+        cast("Format", to),
+        type=cast("GgufType", type),
+        out=out,
+        checkpoint=checkpoint,
+        force=force,
+        push=push,
+        quiet=quiet,
+    )
+    _show(exported, Output(quiet, verbose, json, no_color))
 
 
-def _show(exported: Exported, url: str | None, output: Output) -> None:
+def _show(exported: Exported, output: Output) -> None:
     if exported.kept_f16:
         kinds = dict.fromkeys(re.sub(r"^blk\.\d+\.|\.weight$", "", name) for name in exported.kept_f16)
-        why = f"their rows are no multiple of {exported.type}'s blocks of 32 numbers"
-        output.note(f"{len(exported.kept_f16)} matrices stay f16, as {why}: {', '.join(kinds)}.")
-    if exported.note:
-        output.note(exported.note)
+        reason = f"because their rows do not divide into {exported.type} blocks of 32 numbers"
+        output.note(f"{len(exported.kept_f16)} matrices stay f16, {reason}: {', '.join(kinds)}.")
+    for note in exported.notes:
+        output.note(note)
     output.note(f"{exported.bytes:,} bytes. Open it with: {exported.hint}")
-    if url is not None:
-        output.note(f"Uploaded to {url}")
+    if exported.url is not None:
+        output.note(f"Uploaded to {exported.url}")
     if output.as_json:
         facts = {"path": str(exported.path), "bytes": exported.bytes, "type": exported.type}
-        output.json(facts | {"kept_f16": exported.kept_f16, "url": url})
+        output.json(facts | {"kept_f16": exported.kept_f16, "url": exported.url})
     else:
         output.result(str(exported.path))

@@ -1,46 +1,75 @@
-"""Options that several commands share, each declared once."""
+"""Options that several commands share, and `setting`, which makes an option of a config field."""
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
+from typer.core import HAS_RICH
+
+from gptcli.cli.flags import SettingInfo
+from gptcli.config import RunConfig, SamplingConfig
+from gptcli.config.presets import PRESETS
 
 if TYPE_CHECKING:
     from gptcli.config import DtypeName
 
-OUTPUT_PANEL = "Output"
-MACHINE_PANEL = "Machine"
+OUTPUT_PANEL, MACHINE_PANEL, MODEL_PANEL, TEXT_PANEL = "Output", "Machine", "Model", "Text"
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only the result and errors.", rich_help_panel=OUTPUT_PANEL)]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Tell more.", rich_help_panel=OUTPUT_PANEL)]
+_OTHER_FLAGS = {"tokenizer.kind": "--tokenizer"}
+"""Flags that are not the last part of the field's name."""
+
+
+def setting(key: str, metavar: str | None, *short: str, panel: str | None = None, default: str = "") -> Any:
+    """The option for the config field `key`, such as train.max_steps: flag, help and default come from the field.
+
+    `key` may be a field of a run's config or, as sampling.top_k, of SamplingConfig. `short` are further names of the
+    option, and `default` describes the default where the command has one of its own.
+    """
+    section, _, name = key.partition(".")
+    sections = {part: field.annotation for part, field in RunConfig.model_fields.items()} | {"sampling": SamplingConfig}
+    field = cast(Any, sections[section]).model_fields[name]
+    text = re.split(r"(?<=[.])\s+(?=[A-Z`])", " ".join(field.description.split()))[0].replace("`", "")
+    default = default or _default_in_words(key, field.default)
+    if default and "(default: " not in text:
+        text = f"{text.rstrip('.')} (default: {default})."
+    if isinstance(field.default, tuple):
+        text += " Can be repeated."
+    text = text.replace("[", r"\[") if HAS_RICH else text  # which reads markup
+    flag = _OTHER_FLAGS.get(key) or f"--{name.replace('_', '-')}"
+    return SettingInfo(key, flag, *short, metavar=metavar, help=text, rich_help_panel=panel, show_default=False)
+
+
+def _default_in_words(key: str, default: Any) -> str:
+    section, _, name = key.partition(".")
+    if any(name in preset.get(section, {}) for preset in PRESETS.values()):
+        return "from the preset"
+    if isinstance(default, tuple):
+        return ", ".join(default)
+    return str(default) if isinstance(default, int | float | str) and not isinstance(default, bool) else ""
+
+
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print only the result and errors.", rich_help_panel=OUTPUT_PANEL)
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print details.", rich_help_panel=OUTPUT_PANEL)]
 Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback on errors.", rich_help_panel=OUTPUT_PANEL)]
-Json = Annotated[bool, typer.Option("--json", help="The result as JSON.", rich_help_panel=OUTPUT_PANEL)]
-NoColor = Annotated[bool, typer.Option("--no-color", help="No colours.", rich_help_panel=OUTPUT_PANEL)]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.", rich_help_panel=OUTPUT_PANEL)]
+NoColor = Annotated[bool, typer.Option("--no-color", help="Print without colors.", rich_help_panel=OUTPUT_PANEL)]
 
 _MODEL_HELP = "A run, a Hugging Face folder, or hf://owner/name"
 Run = Annotated[str, typer.Argument(metavar="RUN", help=f"{_MODEL_HELP}.")]
 RunOrNewest = Annotated[str | None, typer.Argument(metavar="[RUN]", help=f"{_MODEL_HELP} (default: the newest run).")]
 Texts = Annotated[list[str], typer.Argument(metavar="TEXT...", help="Text files, folders, or - (standard input).")]
 
-Device = Annotated[
-    str,
-    typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:N or mps.", rich_help_panel=MACHINE_PANEL),
-]
-Dtype = Annotated[
-    str,
-    typer.Option(
-        "--dtype",
-        metavar="DTYPE",
-        help="Number format of the matrix products: auto, float32, bfloat16 or float16.",
-        rich_help_panel=MACHINE_PANEL,
-    ),
-]
+DEVICE = setting("train.device", "DEVICE", panel=MACHINE_PANEL)
+DTYPE = setting("train.dtype", "DTYPE", panel=MACHINE_PANEL)
+Device = Annotated[str, DEVICE]
+Dtype = Annotated[str, DTYPE]
 
-# For a model by its shape: what `inspect` and `bench` ask alike.
-MODEL_PANEL = "Model"
+# The shape of an untrained model, for `inspect` and `bench`.
 UntrainedPreset = Annotated[
     str | None,
     typer.Option(
@@ -62,27 +91,31 @@ BatchSize = Annotated[
         "--batch-size",
         metavar="B",
         min=1,
-        help="Sequences at once (default: as trained).",
+        help="Sequences per batch (default: as in training).",
         rich_help_panel=MODEL_PANEL,
     ),
 ]
 Length = Annotated[
     int | None,
     typer.Option(
-        "--length", metavar="T", min=1, help="Tokens per sequence (default: context).", rich_help_panel=MODEL_PANEL
+        "--length",
+        metavar="T",
+        min=1,
+        help="Tokens per sequence (default: the context length).",
+        rich_help_panel=MODEL_PANEL,
     ),
 ]
 
 
 class UnknownCharacters(StrEnum):
-    """What to do with characters that a model's tokenizer does not know."""
+    """How to treat characters that are not in the model's vocabulary."""
 
     error = "error"
     skip = "skip"
 
 
 class Quantization(StrEnum):
-    """The format of the weights that a model multiplies with."""
+    """Format of the weights in matrix products."""
 
     none = "none"
     int8 = "int8"
@@ -92,12 +125,13 @@ Quantize = Annotated[
     Quantization,
     typer.Option(
         "--quantize",
-        help="int8 rounds the weights to 8 bits: a model of 100 million writes about three times as fast on a CPU.",
+        help="int8 rounds the weights to 8 bits: a model of 100 million generates about three times as fast on a CPU.",
         rich_help_panel=MACHINE_PANEL,
     ),
 ]
 Unknown = Annotated[
-    UnknownCharacters, typer.Option("--unknown", help="Characters that the model does not know: refuse, or leave out.")
+    UnknownCharacters,
+    typer.Option("--unknown", help="Characters that are not in the model's vocabulary: refuse the text, or skip them."),
 ]
 Context = Annotated[
     int | None,
@@ -106,75 +140,24 @@ Context = Annotated[
         metavar="N",
         min=1,
         max=2**20,
-        help="Tokens that the model sees at most; more than in training with rope or sinusoidal positions only "
-        "(default: as trained).",
+        help="Context length in tokens (default: as in training). A longer one needs rope or sinusoidal positions.",
     ),
 ]
-Checkpoint = Annotated[str, typer.Option("--checkpoint", metavar="best|last|STEP", help="Which weights of a run.")]
+Checkpoint = Annotated[str, typer.Option("--checkpoint", metavar="best|last|STEP", help="Weights of the run to load.")]
 
 
-def number_format(name: str) -> DtypeName | None:
-    """The value of --dtype: None for auto; raises UsageError for what is no number format."""
+def dtype_or_none(name: str) -> DtypeName | None:
+    """The value of --dtype, None for auto; raises UsageError for an unknown dtype."""
     from gptcli.config import DtypeName
     from gptcli.errors import UsageError
 
     if name not in ("auto", *get_args(DtypeName)):
-        raise UsageError(f"--dtype cannot be '{name}'.", "Use auto, float32, bfloat16 or float16.")
+        raise UsageError(f"`dtype` cannot be '{name}'.", "Use auto, float32, bfloat16 or float16.")
     return None if name == "auto" else cast(DtypeName, name)
 
 
-# For raw text: what `tokenize` and `train` ask alike.
-TEXT_PANEL = "Text"
-TokenizerKind = Annotated[
-    str | None,
-    typer.Option(
-        "--tokenizer",
-        metavar="KIND",
-        help="char, bpe, the path of a tokenizer.json or vocab.json, or auto: char below 5 MB of text, else bpe.",
-        rich_help_panel=TEXT_PANEL,
-    ),
-]
-VocabSize = Annotated[
-    int | None,
-    typer.Option(
-        "--vocab-size",
-        metavar="N",
-        help="Entries of a BPE vocabulary (default: 8192); with it, auto is bpe.",
-        rich_help_panel=TEXT_PANEL,
-    ),
-]
-ValFraction = Annotated[
-    float | None,
-    typer.Option(
-        "--val-fraction",
-        metavar="F",
-        help="Share of the text, its last part, held out for validation (default: 10 %, less for large text).",
-        rich_help_panel=TEXT_PANEL,
-    ),
-]
-Include = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--include",
-        metavar="PATTERN",
-        help="File names to read from folders, such as '*.py'; can be repeated (default: *.txt, *.md).",
-        rich_help_panel=TEXT_PANEL,
-    ),
-]
-
-
-def require_bpe_for_a_size(kind: str | None = None, vocab_size: int | None = None, **_others: object) -> None:
-    """Raise UsageError for a vocabulary size that would be passed over: only BPE learns its vocabulary to a size."""
-    from gptcli.errors import UsageError
-
-    if vocab_size is not None and kind not in (None, "auto", "bpe"):
-        what = "characters has" if kind == "char" else f"'{kind}' has"
-        raise UsageError(
-            f"A vocabulary of {what} a size of its own.", "Leave out --vocab-size, or use --tokenizer bpe."
-        )
-
-
-DATA_ROOT = Path("data")
-"""Where prepared datasets are kept, below the working directory."""
-RUNS_ROOT = Path("runs")
-"""Where runs are kept, below the working directory."""
+# How to read raw text, for `tokenize` and `train`.
+TokenizerKind = Annotated[str | None, setting("tokenizer.kind", "KIND", panel=TEXT_PANEL)]
+VocabSize = Annotated[int | None, setting("tokenizer.vocab_size", "N", panel=TEXT_PANEL)]
+ValFraction = Annotated[float | None, setting("data.val_fraction", "F", panel=TEXT_PANEL)]
+Include = Annotated[list[str] | None, setting("data.include", "PATTERN", panel=TEXT_PANEL)]

@@ -1,1 +1,1 @@
-"""A trained model as files that other tools open: GGUF, an Ollama folder, a Hugging Face folder."""
+"""Trained models as files of other tools: GGUF, an Ollama folder, a Hugging Face folder."""

@@ -1,4 +1,4 @@
-"""Uploading a folder to the Hugging Face Hub."""
+"""Uploads to the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -10,23 +10,20 @@ from gptcli.interop.hub import is_repository
 _DOCUMENTATION = "https://huggingface.co/docs/hub/security-tokens"
 
 
-def require_repository_name(repository: str) -> None:
-    """Raise UsageError for what cannot be `owner/name`."""
-    if not is_repository(repository):
-        raise UsageError(f"'{repository}' cannot be a repository on the Hub.", "Write it as owner/name.")
+def require_repository(name: str) -> None:
+    """Raise UsageError for an invalid repository name."""
+    if not is_repository(name):
+        raise UsageError(f"'{name}' is not the name of a repository on the Hub.", "Write it as owner/name.")
 
 
-def push_folder(folder: Path, repository: str) -> str:
-    """Upload the files of `folder` to the model repository `owner/name` as one commit; its address.
+def upload_folder(folder: Path, repository: str) -> str:
+    """Upload the files of `folder` to the repository `owner/name` in one commit; returns the repository's address.
 
-    A repository that is not there yet is made, private: a model can recite the text that it was trained on. The
-    token comes from where huggingface_hub looks for it: HF_TOKEN, or the file that `hf auth login` writes. Raises
-    ExportError.
+    A new repository is private, because a model can recite the text that it was trained on. huggingface_hub takes the
+    token from HF_TOKEN or from the file that `hf auth login` writes. Raises ExportError.
     """
     from huggingface_hub import HfApi
-
-    # HTTPError is that of the HTTP library which this version of huggingface_hub uses.
-    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
+    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # of the HTTP library that it uses
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
     disable_progress_bars()
@@ -40,25 +37,25 @@ def push_folder(folder: Path, repository: str) -> str:
 
 
 def _explained(error: Exception, repository: str) -> ExportError:
+    """A failed upload as an error of ours."""
     from huggingface_hub.errors import OfflineModeIsEnabled
 
-    response = getattr(error, "response", None)
-    status = getattr(response, "status_code", None)
+    status = getattr(getattr(error, "response", None), "status_code", None)
     if status in (401, 403):
         return ExportError(
-            f"The Hub does not let you write to '{repository}' (status {status}).",
-            f"Log in with `hf auth login` or set HF_TOKEN to a token that may write there: {_DOCUMENTATION}",
+            f"The Hub does not allow you to write to '{repository}' (status {status}).",
+            f"Log in with `hf auth login`, or set HF_TOKEN to a token with write access: {_DOCUMENTATION}",
         )
     if status is not None:
         reason = getattr(error, "server_message", None) or f"status {status}"
         return ExportError(
-            f"The Hub refused the upload to '{repository}': {reason}.", "Run the command again later, with --force."
+            f"The Hub refused the upload to '{repository}': {reason}.", "Run the command again later, with `force`."
         )
     if isinstance(error, OfflineModeIsEnabled):
         return ExportError(
-            "HF_HUB_OFFLINE is set, so that nothing is uploaded.", "Unset it, and run the command again with --force."
+            "Nothing was uploaded, because HF_HUB_OFFLINE is set.", "Unset it, and run the command again with `force`."
         )
     return ExportError(
         f"The Hub could not be reached: {first_line(error)}.",
-        "Check the network, and run the command again with --force.",
+        "Check the network, and run the command again with `force`.",
     )

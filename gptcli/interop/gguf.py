@@ -1,9 +1,9 @@
-"""A model as a GGUF file, the format of llama.cpp and the tools that stand on it.
+"""A model as a GGUF file, the format of llama.cpp and the tools that build on it.
 
 A GGUF file (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md) is a header with metadata and a table of
-tensors, then the tensors' bytes, each aligned. llama.cpp wants matrices stored (out, in) as torch's linear layers have
-them, and takes the token embedding as the head where no head is stored. The package `gguf` writes the header and
-quantises; the tensors are streamed here, one in memory at a time.
+tensors, followed by the bytes of the tensors, each aligned. Matrices are stored as (out, in), like torch's linear
+layers; without a stored head, llama.cpp uses the token embedding. The package `gguf` writes the header and quantizes.
+The tensors are streamed here, one in memory at a time.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ QUANTIZED = ("q8_0", "q4_0")
 
 @dataclass(frozen=True)
 class GgufFile:
-    """A GGUF file that is not written yet."""
+    """The content of a GGUF file, converted while it is written."""
 
     header: bytes
     tensors: list[_TypedTensor]
     kept_f16: list[str]
-    """Matrices that stay f16, since their rows are no multiple of the quantisation's block."""
+    """Matrices that stay f16, because the length of their rows is not a multiple of the quantization block."""
 
     def pieces(self) -> Iterator[bytes | memoryview]:
-        """The file's content; each tensor is converted when its turn comes."""
+        """The bytes of the file, one tensor after another."""
         from gguf import GGUF_DEFAULT_ALIGNMENT, quantize
 
         yield self.header
@@ -75,15 +75,15 @@ class _TypedTensor:
 
 
 def require_gguf() -> None:
-    """Raise ExportError that says how to install it, if the package `gguf` is not there."""
+    """Raise ExportError if the package `gguf` is not installed."""
     if importlib.util.find_spec("gguf") is None:
         raise ExportError("Writing GGUF needs the package gguf.", "Install it: pip install 'gptcli[gguf]'")
 
 
 def gguf_file(model: GPT, vocabulary: Vocabulary, name: str, type: GgufType) -> GgufFile:
-    """The model with its matrices as `type`; as llama.cpp has it, vectors, positions and routers stay f32.
+    """The model with its matrices stored as `type`; vectors, positions and routers stay f32 as in llama.cpp's files.
 
-    Raises ExportError for a model that llama.cpp would compute otherwise.
+    Raises ExportError for a model that llama.cpp computes differently.
     """
     require_gguf()
     architecture = gguf_architecture(model.config)
@@ -97,7 +97,7 @@ def _type_of(tensor: StoredTensor, wanted: GgufType, *, tied: bool) -> GGMLQuant
 
     if len(tensor.shape) < 2 or tensor.module in (POSITIONS, ROUTER):
         return GGMLQuantizationType.F32
-    # Four bits cost most in the head; llama.cpp's quantiser gives it more as well.
+    # Four bits cost most accuracy in the head; llama.cpp's own quantizer gives it more as well.
     is_head = tensor.module == (EMBEDDING if tied else HEAD)
     type = GGMLQuantizationType["Q8_0" if is_head and wanted == "q4_0" else wanted.upper()]
     per_block, _ = GGML_QUANT_SIZES[type]
@@ -112,7 +112,7 @@ def _header(
     type: GgufType,
     tensors: list[_TypedTensor],
 ) -> bytes:
-    """The file up to its tensors' bytes. The package writes files only, so it writes a temporary one."""
+    """The file up to the bytes of its tensors. The package `gguf` only writes files, so this is a temporary one."""
     from gguf import GGUFWriter
 
     with tempfile.TemporaryDirectory() as folder:
@@ -149,14 +149,14 @@ def _add_model(writer: GGUFWriter, config: ModelConfig, name: str, type: GgufTyp
     else:
         writer.add_layer_norm_rms_eps(config.norm_epsilon)
     if config.position == "rope":
-        _add_heads_that_turn(writer, config)
+        _add_rope(writer, config)
     if config.n_expert:
         writer.add_expert_count(config.n_expert)
         writer.add_expert_used_count(config.n_expert_active)
         writer.add_expert_feed_forward_length(config.mlp_width)
 
 
-def _add_heads_that_turn(writer: GGUFWriter, config: ModelConfig) -> None:
+def _add_rope(writer: GGUFWriter, config: ModelConfig) -> None:
     from gguf import RopeScalingType
 
     writer.add_head_count_kv(config.n_kv_head)

@@ -1,11 +1,11 @@
-"""What llama.cpp calls each tensor of a model, and how it wants it stored.
+"""The tensors of a model in llama.cpp's names and layouts.
 
-GPT-2's queries, keys and values stay one matrix; Llama's and its relatives' are three, and so are the gate and the
-values of SwiGLU. The experts of a layer are stacked into one tensor. llama.cpp's Llama turns neighbouring elements of a
-head by their position, where we and Hugging Face turn the halves, so that the rows of its queries and keys stand in
-another order; its Qwen3 turns the halves too.
+GPT-2 keeps queries, keys and values in one matrix. Llama and its relatives have three, and separate the gate and the up
+projection of SwiGLU. The experts of a layer are stacked into one tensor. For rope, llama.cpp's Llama pairs neighbouring
+elements of a head, while we, Hugging Face and llama.cpp's Qwen3 pair the two halves: the rows of Llama's queries and
+keys are reordered.
 
-Letters: C width, D head width, E experts, W width inside the MLP.
+Letters: C model width, D head width, E experts, W MLP width.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from gptcli.config import ModelConfig
 from gptcli.errors import ExportError
-from gptcli.interop.huggingface import architecture_of, peculiarities
+from gptcli.interop.huggingface import architecture_of, unsupported_settings
 from gptcli.model.gpt import GPT
 
 ARCHITECTURES = {
@@ -31,7 +31,7 @@ ARCHITECTURES = {
     "qwen3": "qwen3",
     "qwen3_moe": "qwen3moe",
 }
-"""llama.cpp's names by those of transformers."""
+"""Names of architectures in llama.cpp, by those in transformers."""
 
 EMBEDDING, HEAD, POSITIONS, ROUTER = "token_embd", "output", "position_embd", "ffn_gate_inp"
 _OUTSIDE = {"wte": EMBEDDING, "wpe": POSITIONS, "ln_f": "output_norm", "lm_head": HEAD}
@@ -52,41 +52,39 @@ _EXPERT = re.compile(r"(mlp)\.experts\.\d+(\..+)")
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor of a GGUF file, held as views of the model until it is written."""
+    """A tensor of a GGUF file: views of the model, converted when it is written."""
 
     name: str
     shape: tuple[int, ...]
     parts: list[Tensor]
-    """One for each expert, or the only one."""
+    """One per expert, otherwise a single one."""
 
     @property
     def module(self) -> str:
-        """Its name without the block and the kind: blk.0.attn_q.weight → attn_q."""
+        """The name without block and kind: blk.0.attn_q.weight → attn_q."""
         return self.name.split(".")[-2]
 
     def array(self) -> np.ndarray:
-        """Its numbers in float32."""
+        """The values in float32."""
         whole = torch.stack(self.parts) if len(self.parts) > 1 else self.parts[0]
         return whole.detach().cpu().float().reshape(self.shape).contiguous().numpy()
 
 
 def gguf_architecture(config: ModelConfig) -> str:
-    """llama.cpp's name for a kind of model; raises ExportError if it would compute another one."""
+    """llama.cpp's name for an architecture; raises ExportError for a model that llama.cpp computes differently."""
     architecture = ARCHITECTURES.get(architecture_of(config).model_type)
-    hint = "Export with --to hf instead."
+    hint = "Export with `to = hf` instead."
     if architecture is None:
-        knobs = ", ".join(peculiarities(config))
-        raise ExportError(f"llama.cpp knows no model with this combination: {knobs}.", hint)
+        settings = ", ".join(unsupported_settings(config))
+        raise ExportError(f"llama.cpp supports no model with {settings}.", hint)
     if config.sliding_window is not None and config.sliding_window < config.block_size:
-        message = (
-            f"llama.cpp would let tokens see beyond the model's window (sliding_window = {config.sliding_window})."
-        )
-        raise ExportError(message, hint)
+        window = f"sliding_window = {config.sliding_window}"
+        raise ExportError(f"llama.cpp would ignore the model's sliding window ({window}).", hint)
     return architecture
 
 
 def gguf_tensors(model: GPT) -> list[StoredTensor]:
-    """Every tensor that the file holds."""
+    """Every tensor of the file."""
     found: dict[str, list[Tensor]] = {}
     for name, tensor in model.state_dict().items():
         for stored, piece in _pieces(name, tensor, model.config):
@@ -95,7 +93,7 @@ def gguf_tensors(model: GPT) -> list[StoredTensor]:
 
 
 def _pieces(name: str, tensor: Tensor, config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
-    """Names and views of what one of our parameters becomes."""
+    """Names and views of the tensors that one of our parameters becomes."""
     match = _PARAMETER.fullmatch(name)
     assert match, name
     if match["block"] is None:
@@ -106,7 +104,7 @@ def _pieces(name: str, tensor: Tensor, config: ModelConfig) -> Iterator[tuple[st
     if module == "attn.c_attn" and config.position == "rope":
         q, k, v = torch.split(tensor, [*config.qkv_rows])
         if not config.qk_norm:
-            q, k = _neighbours(q, config.head_dim), _neighbours(k, config.head_dim)
+            q, k = _interleaved(q, config.head_dim), _interleaved(k, config.head_dim)
         for letter, piece in zip("qkv", (q, k, v), strict=True):
             yield f"{prefix}attn_{letter}{suffix}", piece
     elif module == "mlp.c_fc" and config.mlp == "swiglu":
@@ -117,13 +115,13 @@ def _pieces(name: str, tensor: Tensor, config: ModelConfig) -> Iterator[tuple[st
         yield f"{prefix}{_IN_BLOCK[module]}{suffix}", tensor
 
 
-def _neighbours(rows: Tensor, head_width: int) -> Tensor:
-    """Rows of queries or keys (heads · D, C) with the two that turn together side by side, (heads, D/2, 2, C)."""
-    return rows.view(-1, 2, head_width // 2, rows.shape[-1]).transpose(1, 2)
+def _interleaved(rows: Tensor, head_dim: int) -> Tensor:
+    """Rows of queries or keys, (heads · D, C), with the two rows of each rope pair side by side, (heads, D/2, 2, C)."""
+    return rows.view(-1, 2, head_dim // 2, rows.shape[-1]).transpose(1, 2)
 
 
 def _shape(name: str, parts: list[Tensor]) -> tuple[int, ...]:
-    """(E, …) for stacked experts; what `_neighbours` gave is a matrix again."""
+    """The stored shape: (E, …) for stacked experts, and a matrix for the output of `_interleaved`."""
     first = parts[0]
     shape = (first.numel() // first.shape[-1], first.shape[-1]) if first.dim() > 2 else tuple(first.shape)
     return (len(parts), *shape) if "_exps." in name else shape

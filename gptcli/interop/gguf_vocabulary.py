@@ -1,7 +1,7 @@
-"""A tokenizer as a GGUF file states it: one string and one type for each row of the model, and the merges.
+"""A tokenizer in a GGUF file: a string and a type for each row of the token embedding, and the merges.
 
 llama.cpp reads a byte-level BPE (`tokenizer.ggml.model` = gpt2) from the strings of `tokenizer.json`: `Ġa` is b" a".
-How text is cut into words before the merges is no part of the file, only the name of a pattern that llama.cpp knows.
+The file does not hold the pattern that cuts text into words, only its name in llama.cpp.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from gptcli.tokenizer.tokenizer import Tokenizer
 
 MODEL = "gpt2"
 PATTERN = "gpt-2"
-"""llama.cpp's name for GPT-2's pattern. Character tokenizers have it too, where it changes nothing: no merge crosses
-two characters."""
+"""llama.cpp's name for the pattern of GPT-2. It changes nothing for a character tokenizer, whose merges never cross
+characters."""
 NO_MERGES = "À À"
-"""llama.cpp refuses a vocabulary without merges. `À` stands for the byte C0, which is never in UTF-8, so that this one
-never acts."""
+"""A merge that never applies, since `À` is the byte C0, which UTF-8 never uses: llama.cpp refuses a vocabulary without
+merges."""
 
 
 class TokenType(IntEnum):
@@ -28,19 +28,19 @@ class TokenType(IntEnum):
 
     NORMAL = 1
     CONTROL = 3
-    """Special: text gives it only on request, and it is not shown."""
+    """Special: encoded on request only, and not shown."""
     USER_DEFINED = 4
-    """Added beside the merges: found in text before it is cut."""
+    """Added to the vocabulary: matched in text before it is cut into words."""
     UNUSED = 5
-    """Never in encoded text; decodes to nothing."""
+    """Never encoded; decodes to nothing."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokenizer's part of a GGUF file."""
+    """The tokenizer of a GGUF file."""
 
     tokens: list[str]
-    """One for each row of the model."""
+    """One for each row of the token embedding."""
     types: list[TokenType]
     merges: list[str]
     start_id: int
@@ -48,10 +48,10 @@ class Vocabulary:
 
 
 def gguf_vocabulary(tokenizer: Tokenizer, rows: int, start_id: int, end_id: int | None) -> Vocabulary:
-    """The vocabulary of a model with `rows` rows. Raises ExportError if llama.cpp would give other ids.
+    """The vocabulary for a token embedding of `rows` rows. Raises ExportError if llama.cpp would give other ids.
 
-    Rows that no entry belongs to (holes, and those beyond the tokenizer) get a name of their own, as llama.cpp's own
-    converter names them: every row stays, so that probabilities stay what they are.
+    Rows without a token get the names that llama.cpp's converter gives them. They stay in the file, since leaving them
+    out would change the probabilities of the others.
     """
     document = json.loads(tokenizer.to_json())
     _require_same_words(document)
@@ -70,19 +70,21 @@ def gguf_vocabulary(tokenizer: Tokenizer, rows: int, start_id: int, end_id: int 
 
 
 def _end(end_id: int | None, tokenizer: Tokenizer, types: list[TokenType]) -> int:
-    """The id that ends a text in llama.cpp, which takes number 11 if the file names none: any letter could be that."""
+    """The id that ends a text. Without one in the file llama.cpp takes id 11, which could be any letter."""
     if end_id is not None:
         return end_id
     if tokenizer.end_of_text is not None:
         return tokenizer.end_of_text
     if TokenType.UNUSED in types:
         return types.index(TokenType.UNUSED)
-    raise ExportError("The model has no token that ends a text, which GGUF needs.", "Name one in its config.json.")
+    raise ExportError(
+        "GGUF needs a token that ends a text, and the model has none.", "Set eos_token_id in its config.json."
+    )
 
 
 def _require_same_words(document: Document) -> None:
     if not cuts_like_gpt2(document) or document["model"].get("ignore_merges"):
         raise ExportError(
-            "GGUF cannot hold this tokenizer: it cuts text in another way than GPT-2's, which llama.cpp would not do.",
-            "Export with --to hf instead.",
+            "GGUF cannot hold this tokenizer: it does not cut text into words like GPT-2, as llama.cpp would.",
+            "Export with `to = hf` instead.",
         )

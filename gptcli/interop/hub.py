@@ -1,52 +1,20 @@
-"""Models on the Hugging Face Hub: `hf://owner/name` and `hf://owner/name@revision` become a local folder.
-
-The folder is a snapshot in the cache that huggingface_hub keeps (`HF_HOME`), so that each file is downloaded once, and
-what is in the cache opens without a network too. Pickled weights are never asked for.
-"""
+"""Names of models on the Hugging Face Hub: `owner/name`, and the address `hf://owner/name@revision`."""
 
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
-from gptcli.dataset.sources import refuse_address
-from gptcli.errors import GptcliError, ModelFolderError, UsageError, first_line
+from gptcli.errors import UsageError
 
 SCHEME = "hf://"
-FILES = (
-    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt"),
-    *("model*.safetensors", "model.safetensors.index.json", "README.md"),
-)
-"""What is downloaded of a repository, at its top; patterns of `fnmatch`."""
 
 _SNAPSHOT = re.compile(r"models--(.+)/snapshots/[^/]+/?$")
-
-
-def local_model(thing: str, *, quiet: bool = False) -> Path:
-    """The local folder of `thing`: a path as it is, an `hf://` address downloaded unless it is in the cache.
-
-    On a terminal the download shows its progress, unless `quiet`. Raises UsageError for an address that cannot be, and
-    ModelFolderError where there is nothing to be had.
-    """
-    if not is_address(thing):
-        refuse_address(thing)
-        return Path(thing)
-    repository, revision = split_address(thing)
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # of the HTTP library that it uses
-    from huggingface_hub.utils.tqdm import disable_progress_bars
-
-    if quiet or not sys.stderr.isatty():
-        disable_progress_bars()
-    try:
-        return Path(snapshot_download(repository, revision=revision, allow_patterns=list(FILES), library_name="gptcli"))
-    except (HTTPError, OSError) as error:
-        raise _explained(error, thing) from error
+"""The path of a repository in huggingface_hub's cache."""
 
 
 def is_address(thing: str) -> bool:
-    """Whether `thing` names a model on the Hub."""
+    """Whether `thing` is an address on the Hub; everything else is a path."""
     return thing.startswith(SCHEME)
 
 
@@ -59,12 +27,12 @@ def split_address(address: str) -> tuple[str, str | None]:
     repository, at, revision = address.removeprefix(SCHEME).partition("@")
     if not is_repository(repository) or (at and not revision):
         hint = "Write it as hf://owner/name or hf://owner/name@revision."
-        raise UsageError(f"'{address}' cannot be a model on the Hub.", hint)
+        raise UsageError(f"'{address}' is not an address of a model on the Hub.", hint)
     return repository, revision or None
 
 
 def is_repository(name: str) -> bool:
-    """Whether `name` can be a repository, owner/name."""
+    """Whether `name` is a valid repository name, owner/name."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # documented there
 
@@ -76,35 +44,6 @@ def is_repository(name: str) -> bool:
 
 
 def model_name(folder: Path) -> str:
-    """How the model in a folder is called: `runs/book/` → book; a snapshot in the cache by its repository's name."""
+    """The name of the model in a folder: `runs/book/` → book; for a downloaded model its repository's name."""
     snapshot = _SNAPSHOT.search(folder.absolute().as_posix())
     return snapshot[1].split("--")[-1] if snapshot else folder.resolve().name
-
-
-def _explained(error: Exception, address: str) -> GptcliError:
-    """What went wrong, for a person; the order is from the particular to the general."""
-    from huggingface_hub import errors
-
-    if isinstance(error, errors.GatedRepoError):
-        return ModelFolderError(
-            f"The owner of '{address}' gives access on request only.",
-            "Ask for it on the model's page, log in with `hf auth login`, and run the command again.",
-        )
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return ModelFolderError(
-            f"There is no model '{address}', or it is private.",
-            "Check the name; for a private one log in with `hf auth login`.",
-        )
-    if isinstance(error, errors.RevisionNotFoundError):
-        return ModelFolderError(
-            f"The model has no revision '{address.partition('@')[2]}'.", f"Leave it out: {address.partition('@')[0]}"
-        )
-    if isinstance(error, errors.LocalEntryNotFoundError):
-        from huggingface_hub.constants import HF_HUB_OFFLINE
-
-        why = "HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else "the Hub cannot be reached"
-        hint = "Unset it, or give a local folder." if HF_HUB_OFFLINE else "Check the network, or give a local folder."
-        return ModelFolderError(f"'{address}' is not in the cache, and {why}.", hint)
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    reason = first_line(error) if status is None else f"status {status}"
-    return ModelFolderError(f"'{address}' could not be downloaded: {reason}.", "Run the command again later.")

@@ -1,14 +1,17 @@
-"""When a run has had what it was given."""
+"""The budgets of a run: steps, time and patience."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from gptcli.checkpoints.checkpoint import Progress
 from gptcli.config import RunConfig, TrainConfig
-from gptcli.runs.events import StopReason
+
+StopReason = Literal["max_steps", "max_time", "patience", "interrupted"]
 
 
 def budget_end(config: TrainConfig, progress: Progress, seconds: float) -> StopReason | None:
-    """Which budget has run out after `seconds` of training, if one has."""
+    """The budget that has run out after `seconds` of training, if one has."""
     if progress.step >= (config.max_steps or 0):
         return "max_steps"
     if config.patience and progress.evals_since_best >= config.patience:
@@ -17,14 +20,15 @@ def budget_end(config: TrainConfig, progress: Progress, seconds: float) -> StopR
 
 
 def why_finished(config: RunConfig, progress: Progress) -> str:
-    """Why there is nothing left to do, in words, and how to go on; "" if there is."""
+    """Why a run is complete, and how to train longer, in words; "" if it is not."""
     train = config.train
-    end = budget_end(train, progress, progress.seconds)
+    end = None if progress.evaluation_pending else budget_end(train, progress, progress.seconds)
     if end == "max_steps":
-        return f"it has done {progress.step:,} steps; --max-steps {2 * progress.step} goes on"
+        return f"it has done {progress.step:,} steps; `train.max_steps = {2 * progress.step}` trains longer"
     if end == "patience":
         waited = f"{progress.evals_since_best} evaluations brought no better loss"
-        return f"{waited} (patience); --patience {2 * progress.evals_since_best} goes on"
+        return f"{waited} (patience); `train.patience = {2 * progress.evals_since_best}` trains longer"
     if end == "max_time":
-        return f"its {train.max_time:,.0f} seconds are used up; --max-time {2 * progress.seconds:.0f}s goes on"
+        more = f"`train.max_time = {2 * progress.seconds:.0f}s` trains longer"
+        return f"its {train.max_time:,.0f} seconds are used up; {more}"
     return ""

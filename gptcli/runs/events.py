@@ -1,52 +1,79 @@
-"""What the training loop tells: plain data, consumed by the display, the metrics log and TensorBoard."""
+"""The events of a training: plain data for displays, logs and callers of the library."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from gptcli.checkpoints.checkpoint import Progress
+from gptcli.runs.budget import StopReason
+from gptcli.runs.plan import Plan
 
-StopReason = Literal["max_steps", "max_time", "patience", "interrupted"]
+
+@dataclass(frozen=True)
+class Preparing:
+    """Progress of preparing the data."""
+
+    stage: str
+    """ "hashing", "reading", "training tokenizer" or "encoding"."""
+    done_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Everything is decided; training begins next."""
+
+    plan: Plan
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepMetrics:
-    """One logged update. `step` counts finished updates; the loss is of that update's batch, in nats per token."""
+    """A logged update."""
 
     step: int
+    """Finished updates."""
     loss: float
+    """Loss of the update's batch, in nats per token."""
     lr: float
     grad_norm: float
     tokens_per_second: float
     seconds: float
     """Training time so far, over all sessions of the run."""
     skipped: int
-    """Updates that were skipped so far, after a float16 overflow or as spikes."""
+    """Updates skipped so far, after a float16 overflow or as spikes."""
     spikes: int = 0
-    """Those of them whose loss or gradient norm stood out."""
+    """Updates skipped so far as spikes."""
     experts: tuple[float, float] | None = None
-    """Of a model with experts: the balance loss (1: tokens are spread evenly), and the largest share of choices that
-    one expert got."""
+    """Balance loss (1: tokens are spread evenly) and the largest share of choices that one expert got."""
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """Training is alive, though nothing else was told for a while; not logged."""
+    """A sign of life after a while without other events; not logged."""
 
     step: int
 
 
+@dataclass(frozen=True)
+class EvalProgress:
+    """Progress of an evaluation; not logged."""
+
+    step: int
+    done: int
+    """Windows scored so far."""
+    total: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class EvalMetrics:
-    """One pass over the validation text."""
+    """A finished evaluation on the validation split."""
 
     step: int
     loss: float
     """Nats per token."""
     bits_per_byte: float
     best_loss: float
-    """The lowest so far, this one included."""
+    """The lowest loss so far, this one included."""
     best_step: int
     seconds: float
     """Training time so far."""
@@ -61,7 +88,7 @@ class CheckpointSaved:
 
 @dataclass(frozen=True)
 class SaveFailed:
-    """The disk refused something that is no reason to end training."""
+    """A write failed, which is no reason to end training."""
 
     step: int
     message: str
@@ -70,7 +97,7 @@ class SaveFailed:
 
 @dataclass(frozen=True)
 class SampleDrawn:
-    """A short text from the model as it is."""
+    """A short text from the model in its present state."""
 
     step: int
     text: str
@@ -78,39 +105,48 @@ class SampleDrawn:
 
 @dataclass(frozen=True)
 class Note:
-    """Something worth one line, such as a fallback."""
+    """A sentence for the user, such as the choice of a fallback."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunFinished:
-    """The end: the last event."""
+    """The end of a session: its last event."""
 
     step: int
     tokens: int
     seconds: float
     stopped: StopReason
-    signum: int
-    """The signal that interrupted; 0 if none did."""
     val_loss: float | None
     """The last validation loss."""
     best_val_loss: float | None
     best_step: int | None
 
     @classmethod
-    def after(cls, progress: Progress, stopped: StopReason, *, seconds: float, signum: int = 0) -> RunFinished:
-        """The end of a session that came so far."""
+    def after(cls, progress: Progress, stopped: StopReason, *, seconds: float) -> RunFinished:
+        """The end of a session with these counters."""
         return cls(
             step=progress.step,
             tokens=progress.tokens,
             seconds=seconds,
             stopped=stopped,
-            signum=signum,
             val_loss=progress.val_loss,
             best_val_loss=progress.best_val_loss,
             best_step=progress.best_step,
         )
 
 
-Event = StepMetrics | Heartbeat | EvalMetrics | CheckpointSaved | SaveFailed | SampleDrawn | Note | RunFinished
+Event = (
+    Preparing
+    | Planned
+    | StepMetrics
+    | Heartbeat
+    | EvalProgress
+    | EvalMetrics
+    | CheckpointSaved
+    | SaveFailed
+    | SampleDrawn
+    | Note
+    | RunFinished
+)

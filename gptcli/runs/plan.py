@@ -1,24 +1,34 @@
-"""The decision to start a run, to go on with one, or to refuse."""
+"""The plan of a training: everything decided, nothing built yet."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import Checkpoint, newest_checkpoint
-from gptcli.checkpoints.model_folder import verify_run_files
-from gptcli.checkpoints.run_folder import StoredRun, is_run, lost_checkpoints, next_free, read_run
-from gptcli.config import CHANGEABLE_ON_RESUME, RunConfig, differences
+from gptcli.checkpoints.run_folder import StoredRun, last_logged_step, next_free
+from gptcli.checkpoints.tensors import read_metadata
+from gptcli.checkpoints.weights import stored_step
+from gptcli.config import CHANGEABLE_ON_RESUME, DataConfig, RunConfig, TokenizerConfig, differences, parse_section
 from gptcli.dataset.folder import Dataset
-from gptcli.errors import ModelFolderError, UsageError
+from gptcli.dataset.place import dataset_roots, restore_interrupted
+from gptcli.dataset.preparing import OnProgress, Prepared, find_or_prepare
+from gptcli.errors import GptcliError, ModelFolderError, StorageError, UsageError
+from gptcli.model.cost import parameter_shapes
 from gptcli.runs.budget import why_finished
-from gptcli.runs.completion import complete_config
-from gptcli.runs.place import run_folder
+from gptcli.runs.completion import complete
+from gptcli.runs.decision import Decision, FineTune, NewRun, Resume, check, decide, training_device
+from gptcli.runs.pretrained import require_its_tokenizer
 from gptcli.runs.request import Request
-from gptcli.runs.start import Start, require_its_tokenizer
-from gptcli.training.schedule import learning_rate_jump
+from gptcli.storage import disk_errors
+from gptcli.training.schedule import learning_rate
 
 COMPARED_AS_DATA = ("tokenizer.", "data.")
 """Sections that say how the data was made; runs compare the fingerprint of the data itself."""
@@ -26,90 +36,196 @@ COMPARED_AS_DATA = ("tokenizer.", "data.")
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What training will do."""
+    """A training that is decided in every respect."""
 
-    path: Path
-    """The run folder."""
+    decision: Decision
     config: RunConfig
     """Complete."""
+    dataset: Dataset
+    device: torch.device
     memory: int
-    """Bytes that training takes at its peak."""
+    """Peak memory of training in bytes."""
+    disk: int
+    """Bytes that a checkpoint and the best weights take on the disk."""
     notes: list[str]
-    """What was chosen, and why: sentences for the user."""
-    is_new: bool
-    """Whether the run folder is still to be made."""
+    """Choices that were made, and why: sentences for the user."""
     checkpoint: Checkpoint | None = None
-    """Where training goes on, if it does."""
-    start: Start | None = None
-    """What the weights are taken from; None: they are random."""
+    """The checkpoint from which a run resumes."""
+    damaged: tuple[int, ...] = ()
+    """Steps of damaged checkpoints that are newer."""
+    refusal: GptcliError | None = None
+    """The reason why the training cannot run on this machine; None if it can."""
+
+    @property
+    def path(self) -> Path:
+        """The run folder."""
+        return self.decision.path
+
+    @property
+    def begin(self) -> int:
+        """The step from which training continues; 0 for a new run."""
+        return self.checkpoint.progress.step if self.checkpoint else 0
 
 
-def make_plan(request: Request, dataset: Dataset, path: Path, device: torch.device, start: Start | None = None) -> Plan:
-    """Decide; `start` is what `find_start` gives.
+def make_plan(
+    request: Request, *, on_progress: OnProgress | None = None, quiet: bool = False, dry_run: bool = False
+) -> Plan:
+    """Decide, prepare the data and complete the config; a dry run keeps no dataset that it had to make.
 
-    Raises UsageError (another configuration), CorpusError (too short), and what `run_folder` and the start raise.
+    `on_progress` is told how preparing the data advances; `quiet` hides the progress of downloads. Raises the errors of
+    `decide`, of the data, and of `complete`; UsageError for a run of other data or with other fixed settings.
     """
-    path = run_folder(request, path)
-    if is_run(path):
-        return _plan_resume(request, dataset, path, device, start)
-    if start:
-        require_its_tokenizer(start, dataset)
-    made = complete_config(request, dataset, device, None, start)
-    return Plan(path=path, config=made.config, memory=made.memory, notes=made.notes, is_new=True, start=start)
+    restore_interrupted(*request.data)
+    decision = decide(request, quiet=quiet)
+    device, moved = training_device(request, decision)
+    check(request, decision, device)
+    with _scratch(dry_run) as scratch:
+        prepared = _prepare(request, decision, scratch, on_progress)
+        plan = plan_for(request, decision, prepared.dataset, device)
+    plan.notes[:0] = [*([moved] if moved else []), *prepared.notes]
+    return plan
 
 
-def _plan_resume(request: Request, dataset: Dataset, path: Path, device: torch.device, start: Start | None) -> Plan:
-    verify_run_files(path)
-    stored = read_run(path)
-    made = complete_config(request, dataset, device, stored.config, start)
-    config, notes = made.config, made.notes
-    _refuse_changes(stored, config, dataset)
-    checkpoint, skipped = newest_checkpoint(path)
-    if checkpoint is None:
-        _refuse_to_begin_again(path, skipped)
-        notes = [f"'{path}' has no checkpoint yet: training starts from its beginning.", *notes]
-    elif why := why_finished(config, checkpoint.progress):  # nothing is done by the config that the notes describe
-        notes = [*skipped, f"The run is finished: {why}; --resume never starts another."]
-    else:
-        notes = [*skipped, f"Resuming '{path}' at step {checkpoint.progress.step:,}.", *notes]
-        notes += learning_rate_jump(stored.config, config, checkpoint.progress.step)
+def plan_for(request: Request, decision: Decision, dataset: Dataset, device: torch.device) -> Plan:
+    """The plan of a decision for a dataset that is there; raises as `make_plan` does."""
+    if isinstance(decision, FineTune):
+        require_its_tokenizer(decision.pretrained, dataset)
+    completed = complete(request, decision, dataset, device)
+    disk = _disk(completed.config)
+    refusal = completed.refusal or _disk_refusal(decision.path, disk)
+    notes = [*completed.notes, f"Disk: a checkpoint and the best weights take {disk / 1e9:.2f} GB."]
+    checkpoint, damaged = None, dict[int, str]()
+    if isinstance(decision, Resume):
+        _refuse_changes(decision.run, completed.config, dataset)
+        checkpoint, damaged = newest_checkpoint(decision.path)
+        notes = _notes_on_resume(decision.run, completed.config, checkpoint, damaged, notes)
     return Plan(
-        path=path,
-        config=config,
-        memory=made.memory,
+        decision=decision,
+        config=completed.config,
+        dataset=dataset,
+        device=device,
+        memory=completed.memory,
+        disk=disk,
         notes=notes,
-        is_new=False,
         checkpoint=checkpoint,
-        start=start,
+        damaged=tuple(damaged),
+        refusal=refusal,
     )
 
 
-def _refuse_changes(stored: StoredRun, config: RunConfig, dataset: Dataset) -> None:
-    """Raise UsageError where a run would go on as another one: with other data, or what may not change."""
+@contextmanager
+def _scratch(dry_run: bool) -> Iterator[Path | None]:
+    """A temporary folder for a dry run's dataset. Its memory maps outlive it."""
+    if not dry_run:
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def _prepare(request: Request, decision: Decision, scratch: Path | None, on_progress: OnProgress | None) -> Prepared:
+    """The dataset of the request's data: opened, found again, or made with the tokenizer of a pretrained model."""
+    settings = parse_section(TokenizerConfig, request.explicit.get("tokenizer", {}))
+    data = parse_section(DataConfig, request.explicit.get("data", {}))
+    pretrained = None if isinstance(decision, NewRun) else decision.pretrained
+    return find_or_prepare(
+        request.data,
+        dataset_roots(decision.path),
+        settings,
+        data,
+        given=pretrained.tokenizer if pretrained else None,
+        unknown=request.unknown,
+        scratch=scratch,
+        on_progress=on_progress,
+    )
+
+
+def _notes_on_resume(
+    run: StoredRun, config: RunConfig, checkpoint: Checkpoint | None, damaged: dict[int, str], notes: list[str]
+) -> list[str]:
+    if checkpoint is None:
+        _refuse_to_start_over(run, [*damaged.values()])
+        return [f"'{run.path}' has no checkpoint yet: training starts from its beginning.", *notes]
+    step = checkpoint.progress.step
+    if why := why_finished(config, checkpoint.progress):  # nothing is trained by the config that the notes describe
+        return [*damaged.values(), f"The run is finished: {why}; `resume = never` starts another."]
+    jump = _learning_rate_jump(run.config, config, step)
+    return [*damaged.values(), f"Resuming '{run.path}' at step {step:,}.", *notes, *jump]
+
+
+def _learning_rate_jump(stored: RunConfig, config: RunConfig, step: int) -> list[str]:
+    """A sentence if a run resumes at `step` with another number of steps, which moves the schedule."""
+    old_steps, new_steps = stored.train.max_steps or 0, config.train.max_steps or 0
+    if old_steps == new_steps:
+        return []
+    old = learning_rate(stored.optim, min(step, old_steps - 1), old_steps)
+    new = learning_rate(config.optim, step, new_steps)
+    return [
+        f"The schedule now runs over {new_steps:,} steps instead of {old_steps:,}: "
+        f"the learning rate continues at {new:.3g} instead of {old:.3g}."
+    ]
+
+
+def _refuse_changes(run: StoredRun, config: RunConfig, dataset: Dataset) -> None:
+    """Raise UsageError where a run would continue as another one: with other data or other fixed settings."""
     changed = {
         key: values
-        for key, values in differences(stored.config, config).items()
+        for key, values in differences(run.config, config).items()
         if key not in CHANGEABLE_ON_RESUME and not key.startswith(COMPARED_AS_DATA)
     }
-    if stored.data_fingerprint != dataset.fingerprint:
-        changed["data"] = (stored.data_name, f"{dataset.name} (another text or tokenizer)")
+    another = f"start '{next_free(run.path)}' with `resume = never`"
+    if run.data_fingerprint != dataset.fingerprint:
+        raise UsageError(
+            f"'{run.path}' was trained on other data: '{run.data_name}' has changed, or its tokenizer has.",
+            f"To train its model on the new text, add `train.init_from = {run.path}` and a new `out`; "
+            f"to start over, {another}.",
+        )
     if changed:
         listed = "; ".join(f"{key}: {was} → {now}" for key, (was, now) in changed.items())
         raise UsageError(
-            f"'{stored.path}' is a run with another configuration ({listed}).",
-            f"Give the old values to go on with it, or start '{next_free(stored.path)}' with --resume never.",
+            f"'{run.path}' is a run with another configuration ({listed}).",
+            f"Give the old values to resume it, or {another}.",
         )
 
 
-def _refuse_to_begin_again(path: Path, skipped: list[str]) -> None:
-    """Raise ModelFolderError for a run that lost its checkpoints: its best weights would give way to worse ones.
+def _refuse_to_start_over(run: StoredRun, damaged: list[str]) -> None:
+    """Raise ModelFolderError for a run that lost its checkpoints: starting over would cut its log and its results.
 
-    `skipped` says of each checkpoint that is there why it cannot be used.
+    A run that was killed before its first checkpoint has none either; it has logged no step after the first save.
     """
-    instead = "from a copy, or start another run with --resume never; the best weights are untouched."
-    if skipped:
-        message = f"No checkpoint of '{path}' can be used. {' '.join(skipped)}"
-        raise ModelFolderError(message, f"Restore one {instead}")
-    if best := lost_checkpoints(path):
-        message = f"'{path}' has weights of step {best:,}, but its folder 'checkpoints' is gone."
+    instead = "from a copy, or start another run with `resume = never`; the best weights are untouched."
+    if damaged:
+        raise ModelFolderError(
+            f"No checkpoint of '{run.path}' can be used. {' '.join(damaged)}", f"Restore one {instead}"
+        )
+    folder = run.path / names.CHECKPOINTS
+    best = stored_step(read_metadata(run.path / names.MODEL)) or 0
+    if best and not folder.is_dir():
+        message = f"'{run.path}' has weights of step {best:,}, but its folder 'checkpoints' is missing."
         raise ModelFolderError(message, f"Restore it {instead}")
+    step = max(best, last_logged_step(run.path))
+    if step > run.config.train.save_every:
+        message = f"'{run.path}' was trained for at least {step:,} steps, but its folder 'checkpoints' is empty."
+        raise ModelFolderError(message, f"Restore a checkpoint {instead}")
+
+
+def _disk(config: RunConfig) -> int:
+    """Bytes of a checkpoint (weights, optimizer state) and of the best weights beside it, all float32."""
+    shapes = parameter_shapes(config.model).items()
+    weights = sum(shape.numel() for _, shape in shapes)
+    muon = config.optim.optimizer == "muon"
+    single = sum(shape.numel() for name, shape in shapes if muon and name.startswith("h.") and len(shape) == 2)
+    return 4 * (2 * weights + 2 * weights - single)
+
+
+def _disk_refusal(path: Path, needed: int) -> StorageError | None:
+    """The error for a disk without room for one checkpoint."""
+    there = next(folder for folder in [path.absolute(), *path.absolute().parents] if folder.exists())
+    with disk_errors(there, "Reading"):
+        free = shutil.disk_usage(there).free
+    if needed <= free:
+        return None
+    return StorageError(
+        f"A checkpoint and the best weights need {needed / 1e9:.2f} GB of disk, and {free / 1e9:.2f} GB are free.",
+        "Free some space, or choose another place with `out`.",
+    )

@@ -1,61 +1,137 @@
-"""What the user asked of a training, before anything is filled in."""
+"""The request for a training: everything that was stated, before anything is decided or filled in."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
+from gptcli.config import load_config_file
 from gptcli.config.presets import default_family, family, preset
-from gptcli.config.values import Values, flatten, merge
+from gptcli.config.values import Values, flatten, merge, nest
+from gptcli.dataset.folder import is_dataset
+from gptcli.dataset.vocabulary import require_bpe_for_size
 from gptcli.errors import UsageError
+from gptcli.interop.hub import is_address
+from gptcli.tokenizer.tokenizer import is_path
 
-Resume = Literal["auto", "never", "must"]
+ResumeMode = Literal["auto", "never", "must"]
+UnknownCharacters = Literal["error", "skip"]
 
 
 @dataclass(frozen=True)
 class Request:
-    """The layers that the user stated."""
+    """A request for a training; layers of settings are kept apart, since each is stronger than the one before."""
 
+    data: tuple[str, ...] = ()
+    """Text files, folders, `-` for standard input, or one dataset folder."""
+    out: Path | None = None
+    """The run folder; None: named after the data, below `runs/`."""
     preset: str | None = None
     file: Values = field(default_factory=dict)
-    """Values of the config file."""
+    """Values of the config files."""
     flags: Values = field(default_factory=dict)
-    """Values of flags and `--set`."""
-    resume: Resume = "auto"
+    """Values stated for this call; they override the config files."""
+    resume: ResumeMode = "auto"
     has_dataset: bool = False
-    """Whether the data was given as a dataset folder, with its tokenizer, rather than as text."""
+    """Whether the data is a dataset folder, which brings its own tokenizer."""
     family: str | None = None
-    """`--family`, which stands for several keys of the model."""
+    """An architecture by name, which stands for several settings of the model."""
+    unknown: UnknownCharacters = "error"
+    """Treatment of characters that a given tokenizer does not know."""
 
     @property
     def explicit(self) -> Values:
-        """Everything that was stated, by file or flag."""
+        """Everything stated, by config file or call."""
         return merge(self.file, self.flags)
 
     def family_layer(self, preset_name: str) -> Values:
-        """What `--family` stands for, between the config file and the other flags.
+        """The settings that `family` stands for; they override config files and are overridden by `flags`.
 
-        Raises ConfigError for a family that is not there, UsageError where something else says what the model is.
+        Raises ConfigError for an unknown family, UsageError where something else decides the architecture.
         """
         if self.family is None:
             return {}
         if self.stated("train.init_from"):
             self.refuse_family()
         if self.family != "gpt2" and default_family(preset_name) == "gpt2":
-            hint = "Choose another preset, or state the sizes: --n-layer, --n-head, --n-embd, --block-size."
-            raise UsageError(f"The preset '{preset_name}' is GPT-2, and no model of the family '{self.family}'.", hint)
+            hint = (
+                "Choose another preset, or state `model.n_layer`, `model.n_head`, `model.n_embd`, `model.block_size`."
+            )
+            raise UsageError(f"The preset '{preset_name}' is GPT-2, not of the family '{self.family}'.", hint)
         return family(self.family, merge(preset(preset_name), self.explicit)["model"].get("n_head"))
 
     def refuse_family(self) -> None:
-        """Raise UsageError if `--family` was given, where weights that are there say what the model is."""
+        """Raise UsageError if a family was stated where pretrained weights decide the architecture."""
         if self.family is not None:
-            hint = "Leave it out: the shape comes from the weights that training starts from."
-            raise UsageError("--family cannot be combined with --init-from.", hint)
+            hint = "Leave `family` out: the architecture comes from the pretrained weights."
+            raise UsageError("`family` cannot be combined with `train.init_from`.", hint)
 
     def states(self, *keys: str) -> bool:
         """Whether one of the dotted `keys` was stated."""
         return not flatten(self.explicit).keys().isdisjoint(keys)
 
     def stated(self, key: str) -> Any:
-        """What was stated for the dotted `key`; None if nothing was."""
+        """The stated value of the dotted `key`; None if none was stated."""
         return flatten(self.explicit).get(key)
+
+
+def new_request(
+    data: str | Path | Sequence[str | Path],
+    *,
+    out: str | Path | None = None,
+    preset: str | None = None,
+    family: str | None = None,
+    config: Sequence[str | Path] = (),
+    settings: Mapping[str, Any] | None = None,
+    resume: ResumeMode = "auto",
+    unknown: UnknownCharacters = "error",
+) -> Request:
+    """A request from plain values; later config files override earlier ones, `settings` (dotted keys) override both.
+
+    Raises ConfigError for a config file that cannot be read, and UsageError for settings that would have no effect.
+    """
+    inputs = (str(data),) if isinstance(data, str | Path) else tuple(map(str, data))
+    request = Request(
+        data=inputs,
+        out=None if out is None else Path(out),
+        preset=preset,
+        file=merge(*(_read_config_file(Path(path)) for path in config)),
+        flags=nest(flatten(settings or {})),
+        resume=resume,
+        has_dataset=any(map(is_dataset, inputs)),
+        family=family,
+        unknown=unknown,
+    )
+    _refuse_idle_settings(request)
+    return request
+
+
+def _read_config_file(path: Path) -> Values:
+    """The values of a config file; its relative paths start at the file's folder."""
+    values = load_config_file(path)
+    kind, init_from = (flatten(values).get(key) for key in ("tokenizer.kind", "train.init_from"))
+    if isinstance(kind, str) and is_path(kind):
+        values = merge(values, {"tokenizer": {"kind": str(path.parent / kind)}})
+    if isinstance(init_from, str) and not is_address(init_from):
+        values = merge(values, {"train": {"init_from": str(path.parent / init_from)}})
+    return values
+
+
+def _refuse_idle_settings(request: Request) -> None:
+    """Raise UsageError for stated settings that would have no effect.
+
+    A config file may contain them: that of each run says how its text was read and how large its vocabulary is.
+    """
+    flags = flatten(request.flags)
+    idle = [key for key in flags if key.startswith(("tokenizer.", "data."))]
+    if idle and request.has_dataset:
+        message = f"`{idle[0]}` says how to read text, but the data is a dataset, which was read already."
+        raise UsageError(message, "Leave it out, or give the text itself.")
+    if "model.vocab_size" in flags:
+        message = "`model.vocab_size` cannot be set: the model has a row for each id of its tokenizer."
+        raise UsageError(message, "Choose the size of a BPE vocabulary with `tokenizer.vocab_size`.")
+    layer = request.explicit if "tokenizer.vocab_size" in flags else request.file
+    tokenizer = layer.get("tokenizer", {})
+    require_bpe_for_size(tokenizer.get("kind"), tokenizer.get("vocab_size"))

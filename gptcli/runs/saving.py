@@ -1,67 +1,132 @@
-"""Writing checkpoints, best weights and logs, and what happens when the disk refuses.
+"""Writing checkpoints and best weights, and the way a session deals with a disk that refuses.
 
-A disk may be full only for a while, and the training so far is worth more than a save: so a save that fails is told,
-and training goes on to the next one. Training ends where no later save can make up for it: at the third failure in a
-row, or when it was about to end. What was saved before stays as it is.
+A disk may be full only for a while, and the training so far is worth more than a save: a failed save is reported, and
+training continues to the next one. Training ends where no later save can make up for it: at the third failure in a row,
+or when it was about to end. What was saved before stays as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
+import torch
 from torch import Tensor
 
-from gptcli.checkpoints.checkpoint import Checkpoint, prune_checkpoints, save_checkpoint
-from gptcli.checkpoints.run_folder import StoredRun, replace_weights
-from gptcli.errors import StorageError
+from gptcli.checkpoints.checkpoint import Checkpoint, Progress, prune_checkpoints, save_checkpoint
+from gptcli.checkpoints.run_folder import StoredRun, create_run, replace_weights
+from gptcli.config import ModelConfig
+from gptcli.dataset.folder import Dataset
+from gptcli.errors import GptcliError, ModelFolderError, StorageError
+from gptcli.interop.huggingface import tensors_from_hf, tensors_to_hf
 from gptcli.runs.events import CheckpointSaved, SaveFailed
+from gptcli.storage import FolderLock
+from gptcli.training.state import TrainerState
+from gptcli.training.trainer import Trainer
 
 MAX_FAILED_SAVES = 3
-"""So many checkpoints in a row that could not be written end a training."""
+"""Consecutive failures to write a checkpoint that end a training."""
 
 
 class Saving:
-    """Saves for one session of a run."""
+    """The saves of one session of a run."""
 
-    def __init__(self, run: StoredRun) -> None:
+    def __init__(self, run: StoredRun, dataset: Dataset, lock: FolderLock) -> None:
         self.run = run
+        self.dataset = dataset
+        self.lock = lock
         self.saved_step = 0
         """Step of the newest checkpoint; 0 if there is none."""
         self.failed_saves = 0
-        """Checkpoints in a row that could not be written."""
+        """Consecutive checkpoints that could not be written."""
         self.lost_best: StorageError | None = None
-        """Why the best weights so far are not in the run folder, if they are not."""
+        """The reason why the best weights so far are not in the run folder; None if they are."""
 
     def checkpoint(
-        self, step: int, make: Callable[[], Checkpoint], is_last: Callable[[], bool]
+        self, progress: Progress, state: TrainerState, is_last: Callable[[], bool]
     ) -> Iterator[CheckpointSaved | SaveFailed]:
-        """Write a checkpoint, then let go of the oldest ones. Raises StorageError if training must end."""
+        """Write a checkpoint, then delete the oldest ones. Raises StorageError if training must end."""
+        step = progress.step
+        checkpoint = _to_checkpoint(progress, state, self.run.config.model)
         try:
-            save_checkpoint(self.run.path, make())
+            if self.lock.moved():
+                raise self._saved_after_a_move(checkpoint)
+            save_checkpoint(self.run.path, checkpoint, replace=0 < step == self.saved_step)
         except StorageError as error:
             self.failed_saves += 1
             if self.failed_saves >= MAX_FAILED_SAVES or is_last():
                 raise
-            yield SaveFailed(step, f"{error.message} Training goes on.")
+            yield SaveFailed(step, f"{error.message} Training continues.")
             return
         self.saved_step, self.failed_saves = step, 0
         yield CheckpointSaved(step)
         keep = self.run.config.train.keep_checkpoints
         yield from attempt(step, lambda: prune_checkpoints(self.run.path, keep))
 
-    def best_weights(self, tensors: dict[str, Tensor], *, step: int, val_loss: float) -> Iterator[SaveFailed]:
+    def best_weights(self, state: Mapping[str, Tensor], *, step: int, val_loss: float) -> Iterator[SaveFailed]:
         """Put the best weights so far into the run folder."""
+        if self.lock.moved():
+            return  # the next checkpoint says so
         try:
+            tensors = tensors_to_hf(state, self.run.config.model)
             replace_weights(self.run, tensors, step=step, val_loss=val_loss)
             self.lost_best = None
         except StorageError as error:
             self.lost_best = error
             yield SaveFailed(step, error.message)
 
+    def _saved_after_a_move(self, checkpoint: Checkpoint) -> RunMoved:
+        """Save the training of a folder that was moved or deleted meanwhile; the error that ends the session."""
+        step, began = checkpoint.progress.step, self.run.path
+        if place := self.lock.whereabouts():
+            what = f"'{began}' was moved to '{place}' during training"
+        else:
+            place, what = began, f"'{began}' was deleted or moved to another disk during training, and was made again"
+            create_run(began, self.run.config, self.dataset)
+        save_checkpoint(place, checkpoint)
+        hint = "" if place == began else f"To resume, run the same command with `out = {place}`."
+        return RunMoved(f"{what}. Stopped at step {step:,}; the checkpoint is saved in '{place}'.", hint)
+
+
+class RunMoved(GptcliError):  # noqa: N818 - the training itself is saved
+    """The run folder left its place during training, which has ended after saving."""
+
 
 def attempt(step: int, write: Callable[[], None]) -> Iterator[SaveFailed]:
-    """Carry out a write that is no reason to stop; what to tell if it fails."""
+    """Carry out a write whose failure is no reason to stop; an event if it fails."""
     try:
         write()
     except StorageError as error:
         yield SaveFailed(step, error.message)
+
+
+def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
+    """Continue from a checkpoint exactly, and release its tensors. Raises ModelFolderError if it is of another run."""
+    step = f"The checkpoint of step {checkpoint.progress.step:,}"
+    model = tensors_from_hf(checkpoint.model, trainer.config.model, "The checkpoint")
+    state = TrainerState(
+        step=checkpoint.progress.step,
+        model=model,
+        optimizer=checkpoint.optimizer,
+        random=checkpoint.random,
+        scaler=checkpoint.scaler,
+        threads=checkpoint.threads,
+    )
+    try:
+        trainer.load_state(state)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise ModelFolderError(f"{step} does not fit its run: {error}.", "Restore the run from a copy.") from error
+    checkpoint.model.clear()  # the plan, which holds the checkpoint, lives as long as the training
+    checkpoint.optimizer.clear()
+
+
+def _to_checkpoint(progress: Progress, state: TrainerState, config: ModelConfig) -> Checkpoint:
+    return Checkpoint(
+        progress=progress,
+        model=tensors_to_hf(state.model, config),
+        optimizer=state.optimizer,
+        random=state.random,
+        scaler=state.scaler,
+        threads=state.threads,
+    )

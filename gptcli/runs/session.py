@@ -1,80 +1,291 @@
-"""One session of training, from the plan to the last event: the lock, the run folder, the logs, the loop."""
+"""One session of a run: from the plan to the last event. It owns the lock, the folder, the logs and the rhythm."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing
 from functools import partial
-from pathlib import Path
-
-import torch
-from torch import Tensor
 
 from gptcli.checkpoints import names
-from gptcli.checkpoints.checkpoint import Progress, discard_damaged, prune_checkpoints
-from gptcli.checkpoints.run_folder import StoredRun, create_run, is_run, read_run, update_config, write_card
-from gptcli.dataset.folder import Dataset
-from gptcli.errors import StorageError
-from gptcli.runs.budget import budget_end
-from gptcli.runs.events import Event, RunFinished
-from gptcli.runs.metrics import MetricsLog
+from gptcli.checkpoints.checkpoint import Progress, discard_checkpoints, prune_checkpoints
+from gptcli.checkpoints.run_folder import (
+    StoredRun,
+    create_run,
+    is_run,
+    refresh_weights_entry,
+    update_config,
+    write_card,
+)
+from gptcli.errors import NonFiniteError, StorageError
+from gptcli.model.loss import bits_per_unit
+from gptcli.runs.budget import StopReason, budget_end
+from gptcli.runs.decision import FineTune, Resume
+from gptcli.runs.events import (
+    CheckpointSaved,
+    EvalMetrics,
+    EvalProgress,
+    Event,
+    Heartbeat,
+    Note,
+    RunFinished,
+    SampleDrawn,
+    SaveFailed,
+    StepMetrics,
+)
+from gptcli.runs.logs import MetricsLog
 from gptcli.runs.plan import Plan
-from gptcli.runs.saving import attempt
-from gptcli.runs.start import starting_weights
+from gptcli.runs.pretrained import initial_weights, stored_initial_state
+from gptcli.runs.samples import draw_sample
+from gptcli.runs.saving import Saving, attempt, restore
 from gptcli.storage import FolderLock, remove_leftovers
 from gptcli.training import runtime
-from gptcli.training.trainer import Trainer
+from gptcli.training.trainer import Trainer, Update, never
+
+HEARTBEAT_SECONDS = 10.0
+"""Training without any other event for longer, since its steps are slow, sends a sign of life after each step."""
 
 
-def train(plan: Plan, dataset: Dataset, device: torch.device, stop_signal: Callable[[], int]) -> Iterator[Event]:
-    """Carry out a plan; yields what happens, after it was logged. One process at a time writes to a run.
+def train(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[Event]:
+    """Carry out a plan; yields each event after it was logged. One process at a time writes to a run.
 
-    A finished run is only tidied up: leftovers, old checkpoints, the model card.
+    A complete run is only tidied up: leftovers, old checkpoints, the model card. Raises the plan's refusal,
+    StorageError, NonFiniteError at the next logged step after the loss or a gradient became NaN or infinite, and
+    OutOfMemoryError with the micro-batch size that fits.
     """
     progress = plan.checkpoint.progress if plan.checkpoint else Progress()
-    if plan.checkpoint and (end := budget_end(plan.config.train, progress, progress.seconds)):
-        with FolderLock(plan.path):
-            _remove_leftovers(plan.path)
-            prune_checkpoints(plan.path, plan.config.train.keep_checkpoints)
-            write_card(read_run(plan.path), dataset, progress)
-        yield RunFinished.after(progress, end, seconds=progress.seconds)
+    end = budget_end(plan.config.train, progress, progress.seconds)
+    if isinstance(plan.decision, Resume) and plan.checkpoint and end and not progress.evaluation_pending:
+        yield _tidy_up(plan.decision.run, plan, progress, end)
         return
-    weights = starting_weights(plan.start, plan.config) if plan.is_new and plan.start else None
-    run = _new_run(plan, dataset, weights) if plan.is_new else read_run(plan.path)
-    del weights  # they are in the run folder now
-    with FolderLock(plan.path):
-        _remove_leftovers(plan.path)
-        discard_damaged(plan.path, newer_than=progress.step)
-        if not plan.is_new:
+    if plan.refusal:
+        raise plan.refusal
+    run = plan.decision.run if isinstance(plan.decision, Resume) else _new_run(plan)
+    with FolderLock(run.path) as lock, ExitStack() as logs:
+        _remove_leftovers(run)
+        discard_checkpoints(run.path, plan.damaged, newer_than=progress.step)
+        if isinstance(plan.decision, Resume):
             run = update_config(run, plan.config)
-        runtime.prepare(device, deterministic=plan.config.train.deterministic)
-        from gptcli.runs.tensorboard import TensorBoardLog  # no dry run and no refusal has to wait for it
+        runtime.prepare(plan.device, deterministic=plan.config.train.deterministic)
+        from gptcli.runs.tensorboard import TensorBoardLog  # slow to import; neither a dry run nor a refusal needs it
 
-        with (
-            closing(MetricsLog(plan.path, progress.metrics_bytes)) as metrics,
-            closing(TensorBoardLog(plan.path, plan.config, progress.step)) as board,
-        ):
-            trainer = Trainer(run, dataset, device, plan.checkpoint, stop_signal=stop_signal, log_bytes=metrics.sync)
-            for event in trainer.fit():
-                writes = [partial(metrics.write, event), partial(board.write, event)]
-                if isinstance(event, RunFinished):
-                    writes.append(partial(write_card, run, dataset, trainer.progress))
-                for write in writes:
-                    yield from attempt(trainer.progress.step, write)
-                yield event
-
-
-def _remove_leftovers(run: Path) -> None:
-    """Delete what killed processes left half-written in a run folder."""
-    remove_leftovers(run)
-    remove_leftovers(run / names.CHECKPOINTS)
+        metrics = logs.enter_context(closing(MetricsLog(run.path, progress.metrics_bytes)))
+        board = logs.enter_context(closing(TensorBoardLog(run.path, plan.config, progress.step)))
+        saving = Saving(run, plan.dataset, lock)
+        session = Session(_trainer(plan, run), progress, saving, sync_log=metrics.sync, should_stop=should_stop)
+        for event in session.fit():
+            writes = [partial(metrics.write, event), partial(board.write, event)]
+            if isinstance(event, RunFinished):
+                writes.append(partial(write_card, run, plan.dataset, progress))
+            for write in writes:
+                yield from attempt(progress.step, write)
+            yield event
 
 
-def _new_run(plan: Plan, dataset: Dataset, weights: Mapping[str, Tensor] | None) -> StoredRun:
+def _tidy_up(run: StoredRun, plan: Plan, progress: Progress, end: StopReason) -> RunFinished:
+    with FolderLock(run.path):
+        _remove_leftovers(run)
+        prune_checkpoints(run.path, plan.config.train.keep_checkpoints)
+        write_card(run, plan.dataset, progress)
+    return RunFinished.after(progress, end, seconds=progress.seconds)
+
+
+def _trainer(plan: Plan, run: StoredRun) -> Trainer:
+    """The trainer in the state from which the session starts."""
+    trainer = Trainer(plan.config, plan.dataset, plan.device)
+    if plan.checkpoint is not None:
+        refresh_weights_entry(run)
+        restore(trainer, plan.checkpoint)
+    elif plan.config.train.init_from is not None:
+        trainer.model.load_state_dict(stored_initial_state(run))
+    return trainer
+
+
+def _remove_leftovers(run: StoredRun) -> None:
+    """Delete the half-written files of killed processes."""
+    remove_leftovers(run.path)
+    remove_leftovers(run.path / names.CHECKPOINTS)
+
+
+def _new_run(plan: Plan) -> StoredRun:
+    weights = None
+    if isinstance(plan.decision, FineTune):
+        weights = initial_weights(plan.decision.pretrained, plan.config)
     try:
-        return create_run(plan.path, plan.config, dataset, weights)
+        return create_run(plan.path, plan.config, plan.dataset, weights)
     except StorageError:
         if not is_run(plan.path):
             raise
-        hint = "Wait for it to end, or choose another place with --out."
+        hint = "Wait for it to end, or choose another place with `out`."
         raise StorageError(f"Another process has just begun '{plan.path}'.", hint) from None
+
+
+class Session:
+    """Trains a run until a budget ends or a stop is asked for; evaluates, samples and saves on the way."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        progress: Progress,
+        saving: Saving,
+        *,
+        sync_log: Callable[[], int],
+        should_stop: Callable[[], bool],
+    ) -> None:
+        """`sync_log` flushes the metrics log to the disk and returns its length in bytes."""
+        self.config = trainer.config.train
+        self.trainer = trainer
+        self.progress = progress
+        self.saving = saving
+        self.saving.saved_step = progress.step
+        self.sync_log = sync_log
+        self.should_stop = should_stop
+        self._began = time.perf_counter() - progress.seconds  # as if all sessions had been one
+        self.seconds_at_step = progress.seconds
+        self._mark()
+
+    def fit(self) -> Iterator[Event]:
+        """Train until a budget ends; the last event is `RunFinished`."""
+        try:
+            yield from self._compile()
+            yield from self._begin()
+            while not (reason := self.stop_reason()):
+                yield from self._step()
+            if self.saving.saved_step != self.progress.step:
+                yield from self.save()
+        except NonFiniteError as error:
+            kept = f"The checkpoint of step {step:,} is kept. " if (step := self.saving.saved_step) else ""
+            hint = f"{kept}{error.hint} Start again with `resume = never`."
+            raise NonFiniteError(error.message, hint) from error
+        if self.saving.lost_best:
+            raise self.saving.lost_best
+        yield RunFinished.after(self.progress, reason, seconds=self.seconds)
+
+    def _begin(self) -> Iterator[Event]:
+        """Make up for an evaluation that a stop interrupted; evaluate and save pretrained weights before any update."""
+        if self.progress.evaluation_pending:
+            yield from self._evaluate_and_sample()
+            if not self.progress.evaluation_pending:
+                yield from self.save()
+        elif self.config.init_from is not None and self.progress.val_loss is None:
+            yield from self.evaluate()
+            yield from self.save()
+
+    def _step(self) -> Iterator[Event]:
+        update = self.trainer.step(self.should_stop)
+        if update is None:
+            return  # a stop came first
+        self.progress.step = self.trainer.completed_steps
+        self.progress.tokens += self.config.batch_size * self.trainer.config.model.block_size
+        self.seconds_at_step = self.seconds
+        if self.progress.step == 1 or self.due(self.config.log_every):
+            yield self._step_metrics(update)
+        elif time.perf_counter() - self._mark_time > HEARTBEAT_SECONDS:
+            yield Heartbeat(self.progress.step)
+        yield from self._evaluate_and_sample()
+        if self.due(self.config.save_every) and not self.progress.evaluation_pending:
+            yield from self.save()
+
+    def _evaluate_and_sample(self) -> Iterator[Event]:
+        if self.due(self.config.eval_every):
+            yield from self.evaluate()
+        if self.due(self.config.sample_every) and not self.progress.evaluation_pending:
+            text = draw_sample(self.trainer.model, self.trainer.dataset, seed=self.config.seed)
+            self._mark()
+            yield SampleDrawn(self.progress.step, text)
+
+    def due(self, every: int) -> bool:
+        """Whether something with this rhythm (0: never) happens now; at the last step everything else does."""
+        return every > 0 and (self.progress.step % every == 0 or self.budget_end() is not None)
+
+    def stop_reason(self) -> StopReason | None:
+        """The reason to end training now; None to continue."""
+        if self.progress.evaluation_pending:
+            return "interrupted"
+        return self.budget_end() or ("interrupted" if self.should_stop() else None)
+
+    def budget_end(self) -> StopReason | None:
+        """The budget that has run out. The clock is read once per step, so that all of a step agrees on being last."""
+        return budget_end(self.config, self.progress, self.seconds_at_step)
+
+    def evaluate(self) -> Iterator[EvalProgress | EvalMetrics | SaveFailed]:
+        """Evaluate on the validation split; the best weights so far go into the run folder.
+
+        If a stop is asked for meanwhile, the evaluation is abandoned, and the resumed training begins with it.
+        """
+        loss = yield from self._validation_loss()
+        progress, val = self.progress, self.trainer.dataset.val
+        progress.evaluation_pending = loss is None
+        if loss is None:
+            return
+        best_loss, best_step = progress.best_val_loss, progress.best_step
+        progress.val_loss = loss
+        progress.evals_since_best += 1
+        if best_loss is None or best_step is None or loss < best_loss:
+            best_loss, best_step = loss, progress.step
+            progress.evals_since_best = 0
+            yield from self.saving.best_weights(self.trainer.model.state_dict(), step=progress.step, val_loss=loss)
+            if not self.saving.lost_best:  # else the run folder still has those before
+                progress.best_val_loss, progress.best_step = best_loss, best_step
+        yield EvalMetrics(
+            step=progress.step,
+            loss=loss,
+            bits_per_byte=bits_per_unit(loss, val.tokens, val.bytes),
+            best_loss=best_loss,
+            best_step=best_step,
+            seconds=self.seconds,
+        )
+        self._mark()
+
+    def _validation_loss(self) -> Generator[EvalProgress, None, float | None]:
+        """The validation loss in nats per token; None if a stop was asked for before it was known."""
+        batches = self.trainer.evaluation()
+        try:
+            while True:
+                done, total = next(batches)
+                yield EvalProgress(self.progress.step, done, total)
+                if done < total and self.should_stop():
+                    return None
+        except StopIteration as finished:
+            loss: float = finished.value
+            return loss
+
+    def save(self) -> Iterator[CheckpointSaved | SaveFailed]:
+        """Write a checkpoint, then delete the oldest ones."""
+        self.trainer.check_finite()
+        self.progress.seconds = self.seconds
+        self.progress.metrics_bytes = self.sync_log()
+        yield from self.saving.checkpoint(self.progress, self.trainer.state(), lambda: bool(self.stop_reason()))
+        self._mark()
+
+    def _compile(self) -> Iterator[Note]:
+        if note := self.trainer.compile():
+            yield Note(note)
+        self._mark()
+
+    def _step_metrics(self, update: Update) -> StepMetrics:
+        """The figures of the last update. Waits for the device."""
+        figures = self.trainer.figures(update)
+        now, tokens = time.perf_counter(), self.progress.tokens
+        rate = (tokens - self._mark_tokens) / max(now - self._mark_time, 1e-9)
+        self._mark()
+        return StepMetrics(
+            step=self.progress.step,
+            loss=figures.loss,
+            lr=figures.lr,
+            grad_norm=figures.grad_norm,
+            tokens_per_second=rate,
+            seconds=self.seconds,
+            skipped=figures.skipped,
+            spikes=figures.spikes,
+            experts=figures.experts,
+        )
+
+    @property
+    def seconds(self) -> float:
+        """Training time over all sessions."""
+        return time.perf_counter() - self._began
+
+    def _mark(self) -> None:
+        """Measure training speed from here: evaluations, saves and samples do not count as slow steps."""
+        self._mark_time, self._mark_tokens = time.perf_counter(), self.progress.tokens

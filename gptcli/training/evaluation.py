@@ -1,6 +1,11 @@
-"""The validation loss: every token of the held-out text scored once."""
+"""The validation loss: every token of the validation split scored once.
+
+Letters: B windows, T tokens each, C width.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Generator
 
 import numpy as np
 import torch
@@ -11,61 +16,91 @@ from gptcli.model.devices import autocast
 from gptcli.model.gpt import GPT
 from gptcli.training.gradients import Hidden
 
+Evaluation = Generator[tuple[int, int], None, float]
+"""Yields (windows done, all windows) after each batch; returns the mean loss in nats per token."""
 
-def validation_starts(tokens: int, block_size: int, most_tokens: int) -> np.ndarray:
-    """Where the windows of a validation pass begin, int64 (W,): one after the other, without overlap.
 
-    Window w scores the tokens start + 1 … start + block_size, the last one fewer where the text ends. Beyond
-    `most_tokens` it is a fixed set of windows, spread evenly.
+def validation_starts(tokens: int, block_size: int, max_tokens: int) -> np.ndarray:
+    """Start positions of the windows of an evaluation, int64 (W,): consecutive, without overlap.
+
+    Window w scores the tokens start + 1 … start + block_size; the last window is shorter where the split ends. A split
+    of more than `max_tokens` is represented by a fixed set of windows, spread evenly.
     """
     starts = np.arange(0, tokens - 1, block_size)
-    most_windows = max(1, most_tokens // block_size)
-    if len(starts) > most_windows:
-        starts = starts[np.linspace(0, len(starts) - 2, most_windows).astype(np.int64)]
+    max_windows = max(1, max_tokens // block_size)
+    if len(starts) > max_windows:
+        starts = starts[np.linspace(0, len(starts) - 2, max_windows).astype(np.int64)]
     return starts
 
 
-@torch.inference_mode()
 def evaluate(
     model: GPT,
     split: Split,
     *,
     batch_size: int,
-    most_tokens: int,
+    max_tokens: int,
     dtype: torch.dtype,
     hidden: Hidden | None = None,
 ) -> float:
-    """Mean cross-entropy over a split in nats per token, without dropout; `hidden` is the model's own or compiled.
+    """Mean cross-entropy over a split in nats per token, without dropout; see `evaluation_batches`."""
+    return mean_loss(
+        evaluation_batches(model, split, batch_size=batch_size, max_tokens=max_tokens, dtype=dtype, hidden=hidden)
+    )
 
-    The model's mode is restored. No random number is drawn.
+
+def mean_loss(batches: Evaluation) -> float:
+    """Run an evaluation to its end; the mean loss in nats per token."""
+    while True:
+        try:
+            next(batches)
+        except StopIteration as finished:
+            loss: float = finished.value
+            return loss
+
+
+def evaluation_batches(
+    model: GPT,
+    split: Split,
+    *,
+    batch_size: int,
+    max_tokens: int,
+    dtype: torch.dtype,
+    hidden: Hidden | None = None,
+) -> Evaluation:
+    """Evaluate batch by batch, so that the caller can show progress or stop; `hidden` is the model's own or compiled.
+
+    The model is in evaluation mode only while a batch runs. No random number is drawn.
     """
     T = model.config.block_size
-    starts = validation_starts(split.tokens, T, most_tokens)
+    starts = validation_starts(split.tokens, T, max_tokens)
     whole = starts[starts + T < split.tokens]
     losses, scored = [], 0
-    was_training = model.training
-    model.eval()
-    try:
-        for first in range(0, len(whole), batch_size):
-            chosen = whole[first : first + batch_size]
-            # Only batches of one shape: for another it would be compiled anew.
-            compiled = hidden if hidden is not None and len(chosen) == batch_size else model.hidden
-            losses.append(_loss_sum(model, compiled, split.stream.windows(chosen, T + 1), dtype))
-            scored += len(chosen) * T
-        for start in starts[len(whole) :]:  # the last window, where it is shorter
-            length = split.tokens - int(start)
-            window = split.stream.windows(np.array([start]), length)
-            losses.append(_loss_sum(model, model.hidden, window, dtype))
-            scored += length - 1
-    finally:
-        model.train(was_training)
+    for first in range(0, len(whole), batch_size):
+        chosen = whole[first : first + batch_size]
+        # Compiled code serves full batches only: another shape would be compiled anew.
+        compiled = hidden if hidden is not None and len(chosen) == batch_size else model.hidden
+        losses.append(_loss_sum(model, compiled, split.stream.windows(chosen, T + 1), dtype))
+        scored += len(chosen) * T
+        yield first + len(chosen), len(starts)
+    for start in starts[len(whole) :]:  # the last window, where it is shorter
+        length = split.tokens - int(start)
+        window = split.stream.windows(np.array([start]), length)
+        losses.append(_loss_sum(model, model.hidden, window, dtype))
+        scored += length - 1
+        yield len(starts), len(starts)
     return float(torch.stack(losses).cpu().double().sum()) / scored
 
 
+@torch.inference_mode()
 def _loss_sum(model: GPT, hidden: Hidden, windows: np.ndarray, dtype: torch.dtype) -> Tensor:
-    """Summed loss () of windows (B, T + 1)."""
+    """Summed loss () of windows (B, T + 1), without dropout."""
     device = model.wte.weight.device
     ids = torch.from_numpy(windows).to(device)
-    with autocast(device, dtype):
-        states = hidden(ids[:, :-1])  # (B, T, C)
-        return model.summed_loss(states, ids[:, 1:])
+    was_training = model.training
+    model.eval()
+    try:
+        with autocast(device, dtype):
+            states = hidden(ids[:, :-1])  # (B, T, C)
+            return model.summed_loss(states, ids[:, 1:])
+    finally:
+        model.train(was_training)

@@ -1,4 +1,4 @@
-"""The gradient of one update, added up over micro-batches.
+"""The gradient of one update, accumulated over micro-batches.
 
 Letters: B sequences of an update, b of a micro-batch, T tokens each, C width.
 """
@@ -29,11 +29,11 @@ def accumulate_gradients(
     expert_balance: float = 0.0,
     spread: Spread | None = None,
 ) -> Tensor:
-    """Mean next-token loss () of ids (B, T + 1), its gradient added up over micro-batches of b sequences.
+    """Mean next-token loss () of ids (B, T + 1); its gradient is accumulated over micro-batches of b sequences.
 
-    Each micro-batch counts by its share of the tokens, so that any split of the batch has the same gradient; `backward`
-    is called with its part of the loss. Of a model with experts the balance loss counts too, times `expert_balance`;
-    `spread` takes its figures.
+    Each micro-batch is weighted by its share of the tokens, so that any split of the batch gives the same gradient;
+    `backward` is called with its part of the loss. For a model with experts the balance loss is added, times
+    `expert_balance`, and `spread` collects how tokens were spread.
     """
     loss = torch.zeros((), device=ids.device, dtype=torch.float64 if dtype is torch.float64 else torch.float32)
     total, experts = ids[:, 1:].numel(), model.config.n_expert > 0
@@ -47,3 +47,24 @@ def accumulate_gradients(
         backward(part + expert_balance * share * routing.balance_loss() if routing else part)
         loss += part.detach()
     return loss
+
+
+class UpdateStopped(Exception):  # noqa: N818 - a request to stop is not an error
+    """A stop was asked for between two micro-batches of an update."""
+
+
+def unless_stopped(backward: Callable[[Tensor], None], should_stop: Callable[[], bool]) -> Callable[[Tensor], None]:
+    """`backward` for the micro-batches of an update, which may take minutes.
+
+    Raises UpdateStopped before any but the first if a stop was asked for.
+    """
+    begun = False
+
+    def backward_or_stop(loss: Tensor) -> None:
+        nonlocal begun
+        if begun and should_stop():
+            raise UpdateStopped
+        begun = True
+        backward(loss)
+
+    return backward_or_stop

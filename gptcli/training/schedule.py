@@ -1,14 +1,14 @@
-"""The learning rate at each step."""
+"""Learning-rate schedules."""
 
 from __future__ import annotations
 
 import math
 
-from gptcli.config import OptimConfig, RunConfig
+from gptcli.config import OptimConfig
 
 
 def learning_rate(config: OptimConfig, step: int, max_steps: int) -> float:
-    """The rate of the update from `step` to `step` + 1, for a run of `max_steps`.
+    """The learning rate of the update from `step` to `step` + 1 in a run of `max_steps`.
 
     After a linear warm-up: `cosine` and `linear` fall from `lr` to `lr · min_lr_fraction` at the end; `wsd`
     (warm-up, stable, decay; Hu et al. 2024, arXiv:2404.06395) stays at `lr` and falls linearly in the last
@@ -21,25 +21,12 @@ def learning_rate(config: OptimConfig, step: int, max_steps: int) -> float:
     if step < warmup:
         return config.lr * (step + 1) / (warmup + 1)
     first = max(warmup, round((1 - config.decay_fraction) * max_steps)) if config.schedule == "wsd" else warmup
-    progress = max(0.0, (step - first) / max(1, max_steps - first))  # of the fall: 0 at step `first`, 1 at the end
+    progress = max(0.0, (step - first) / max(1, max_steps - first))  # of the decay: 0 at step `first`, 1 at the end
     return config.lr * (config.min_lr_fraction + (1 - config.min_lr_fraction) * _remaining(config, min(1.0, progress)))
 
 
-def learning_rate_jump(stored: RunConfig, config: RunConfig, step: int) -> list[str]:
-    """A sentence if a run goes on at `step` with another number of steps, which moves the schedule."""
-    old_steps, new_steps = stored.train.max_steps or 0, config.train.max_steps or 0
-    if old_steps == new_steps:
-        return []
-    old = learning_rate(stored.optim, min(step, old_steps - 1), old_steps)
-    new = learning_rate(config.optim, step, new_steps)
-    return [
-        f"The schedule now runs over {new_steps:,} steps instead of {old_steps:,}: "
-        f"the learning rate goes on at {new:.3g} instead of {old:.3g}."
-    ]
-
-
 def _remaining(config: OptimConfig, progress: float) -> float:
-    """The share of the fall from `lr` that is still to come, 1 to 0."""
+    """The share of the decay that is still to come, from 1 to 0."""
     if config.schedule == "constant":
         return 1.0
     if config.schedule == "cosine":

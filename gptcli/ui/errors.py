@@ -1,4 +1,4 @@
-"""How an error looks: one sentence, and a hint on the next line."""
+"""How an error looks: a sentence, and a hint on the next line."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from rich.text import Text
 from gptcli.ui.console import Output, printable, wording
 
 
-def show_error(message: str, hint: str, *, no_color: bool = False) -> None:
-    """Print an error and its hint ("" for none) on standard error."""
+def show_error(message: str, hint: str, *, label: str = "Error", no_color: bool = False) -> None:
+    """Print a message and its hint ("" for none) on standard error, with `label` ("" for none) before the message."""
     console = Output(no_color=no_color).err
-    in_words = wording.get()
-    lines = [Text.assemble(("Error: ", "bold red"), printable(in_words(message)))]
-    if hint:
-        lines.append(Text.assemble(("Hint: ", "bold"), printable(in_words(hint))))
-    for line in lines:
-        console.print(line, soft_wrap=True)
+    for name, style, text in ((label, "bold red", message), ("Hint", "bold", hint)):
+        if text:
+            line = Text.assemble((f"{name}: ", style) if name else "", printable(wording.get()(text)))
+            console.print(line, soft_wrap=True)

@@ -1,9 +1,9 @@
-"""What is seen of a training: a live line and a loss curve on a terminal, plain rows on a pipe."""
+"""The display of a training: a live line and a loss curve on a terminal, plain rows on a pipe."""
 
 from __future__ import annotations
 
 import time
-from types import TracebackType
+from contextlib import ExitStack
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -11,60 +11,97 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from gptcli.config import RunConfig, to_toml
-from gptcli.dataset.folder import Dataset
+from gptcli.config import to_toml
 from gptcli.model.loss import loss_in_words
-from gptcli.runs.events import EvalMetrics, Event, Heartbeat, Note, RunFinished, SampleDrawn, SaveFailed, StepMetrics
+from gptcli.runs.events import (
+    EvalMetrics,
+    EvalProgress,
+    Event,
+    Heartbeat,
+    Note,
+    Planned,
+    Preparing,
+    RunFinished,
+    SampleDrawn,
+    SaveFailed,
+    StepMetrics,
+)
 from gptcli.runs.plan import Plan
+from gptcli.runs.time_left import TimeLeft
 from gptcli.ui.chart import Point, axis, curve
-from gptcli.ui.console import Output, printable
-from gptcli.ui.preparing import describe, figures
+from gptcli.ui.console import Output, live_display, printable
+from gptcli.ui.preparing import PreparingDisplay, describe, figures
 
 SECONDS_BETWEEN_ROWS = 30.0
 LOWEST_CURVE, HIGHEST_CURVE = 6, 20
-"""Lines of the loss curve, by the height of the terminal."""
+"""Lines of the loss curve, depending on the height of the terminal."""
 LINES_BESIDE_CURVE = 14
-"""What the terminal shows besides: four lines of the display, and some of what was said before."""
+"""Lines of the terminal left to the rest of the display and to earlier output."""
 FALL_SHARE = 0.03
-"""Share of the steps so far, the first ones, that the curve leaves out: the steep fall there would flatten the rest."""
+"""Share of the steps so far, from the first one, that the curve leaves out: their steep fall would flatten the rest."""
 
 
 class TrainingDisplay:
-    """Shows events as they come, of a training that goes on from `step`; use it as a context."""
+    """A context that shows the events of a training from preparing the data to its end."""
 
-    def __init__(self, output: Output, config: RunConfig, step: int = 0) -> None:
+    def __init__(self, output: Output) -> None:
         self._output = output
-        self._max_steps = config.train.max_steps or 0
-        self._started = time.monotonic()
-        self._first_step: int | None = None
-        self._last_row = time.monotonic()
-        self._now = step
-        self._step: StepMetrics | None = None
-        self._eval: EvalMetrics | None = None
-        self._losses: list[Point] = []
-        self._spikes = 0
-        console = output.err
-        self._console = console
-        live = console.is_terminal and not output.quiet
-        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4) if live else None
+        self._console = output.err
+        self._open = ExitStack()
+        self._preparing: PreparingDisplay | None = None
+        self._progress: _Progress | None = None
 
     def __enter__(self) -> TrainingDisplay:
-        if self._live:
-            self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live:
-            self._live.stop()
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
 
     def show(self, event: Event) -> None:
-        """Take in one event."""
+        """Show an event."""
+        if isinstance(event, Preparing):
+            if self._preparing is None:
+                self._preparing = self._open.enter_context(PreparingDisplay(self._output))
+            self._preparing.update(event.stage, event.done_bytes, event.total_bytes)
+        elif isinstance(event, Planned):
+            self._open.close()  # the bars of preparing
+            self._progress = _Progress(self._output, event.plan)
+            if self._progress.live:
+                self._open.enter_context(live_display(self._progress.live))
+        elif self._progress:
+            self._progress.show(event)
+
+
+class _Progress:
+    """The display from the first step on."""
+
+    def __init__(self, output: Output, plan: Plan) -> None:
+        for note in [describe(plan.dataset), *plan.notes]:
+            output.note(note)
+        output.detail(f"Training on {plan.device}, torch.compile {plan.config.train.compile}.")
+        self._output = output
+        self._max_steps = plan.config.train.max_steps or 0
+        self._time_left = TimeLeft(plan.config, plan.dataset)
+        self._last_row = time.monotonic()
+        self._now = plan.begin
+        self._step: StepMetrics | None = None
+        self._eval: EvalMetrics | None = None
+        self._evaluating: EvalProgress | None = None
+        self._losses: list[Point] = []
+        self._spikes = 0
+        self._console = output.err
+        live = self._console.is_terminal and not output.quiet
+        self.live = Live(console=self._console, get_renderable=self._render, refresh_per_second=4) if live else None
+
+    def show(self, event: Event) -> None:
+        self._time_left.observe(event)
         if isinstance(event, StepMetrics | Heartbeat):
             self._take_step(event)
+        elif isinstance(event, EvalProgress):
+            self._evaluating = event
+            self._row_if_time()
         elif isinstance(event, EvalMetrics):
-            self._eval, self._now = event, event.step
+            self._eval, self._now, self._evaluating = event, event.step, None
             self._row()
         elif isinstance(event, SampleDrawn):
             self._print(Text(f"── sample at step {event.step:,} ──", "dim"), Text(printable(event.text)))
@@ -74,15 +111,12 @@ class TrainingDisplay:
             self._print(Text(printable(event.text)))
 
     def _take_step(self, event: StepMetrics | Heartbeat) -> None:
-        if self._first_step is None:
-            self._first_step, self._started = event.step, time.monotonic()
-        self._now = event.step
+        self._now, self._evaluating = event.step, None
         if isinstance(event, StepMetrics):
             self._step = event
             self._losses.append((event.step, event.loss))
             self._tell_spikes(event)
-        if self._live is None and time.monotonic() - self._last_row >= SECONDS_BETWEEN_ROWS:
-            self._row()
+        self._row_if_time()
 
     def _tell_spikes(self, event: StepMetrics) -> None:
         if event.spikes > self._spikes:
@@ -90,39 +124,41 @@ class TrainingDisplay:
             updates = "1 update" if event.spikes == 1 else f"{event.spikes:,} updates"
             self._print(Text(f"step {event.step:,}: {updates} skipped so far, as the loss or gradient stood out."))
 
+    def _row_if_time(self) -> None:
+        if self.live is None and time.monotonic() - self._last_row >= SECONDS_BETWEEN_ROWS:
+            self._row()
+
     def _row(self) -> None:
-        """One plain line on a pipe; on a terminal the live line says it."""
+        """Print a plain line on a pipe; on a terminal the live line shows the same."""
         self._last_row = time.monotonic()
-        if self._live is None and not self._output.quiet:
-            figures = [*self._figures(), ("left", self._time_left())]
-            told = "  ".join(f"{name} {value}" for name, value in figures if value)
+        if self.live is None and not self._output.quiet:
+            evaluated_now = self._eval is not None and self._eval.step == self._now
+            shown = [*self._figures(with_evaluation=evaluated_now), ("left", self._clock())]
+            told = "  ".join(f"{name} {value}" for name, value in shown if value)
             self._output.note(f"step {self._now:,}/{self._max_steps:,}  {told}")
 
     def _print(self, *lines: Text) -> None:
         if not self._output.quiet:
             for line in lines:
-                self._console.print(line, soft_wrap=self._live is None)
+                self._console.print(line, soft_wrap=self.live is None)
 
-    def _figures(self) -> list[tuple[str, str]]:
-        figures = []
+    def _figures(self, *, with_evaluation: bool = True) -> list[tuple[str, str]]:
+        shown = []
         if self._step:
-            figures.append(("loss", f"{self._step.loss:.4f}"))
-        if self._eval:
-            figures.append(("val", f"{self._eval.loss:.4f}"))
-            figures.append(("best", f"{self._eval.best_loss:.4f} at {self._eval.best_step:,}"))
+            shown.append(("loss", f"{self._step.loss:.4f}"))
+        if self._evaluating:
+            shown.append(("evaluating", f"{self._evaluating.done / self._evaluating.total:.0%}"))
+        elif self._eval and with_evaluation:
+            shown.append(("val", f"{self._eval.loss:.4f}"))
+            shown.append(("best", f"{self._eval.best_loss:.4f} at {self._eval.best_step:,}"))
         if self._step:
-            figures.append(("lr", f"{self._step.lr:.2e}"))
-            figures.append(("tok/s", f"{self._step.tokens_per_second:,.0f}"))
-        return figures
+            shown.append(("lr", f"{self._step.lr:.2e}"))
+            shown.append(("tok/s", f"{self._step.tokens_per_second:,.0f}"))
+        return shown
 
-    def _time_left(self) -> str:
-        """As a clock shows it; "" while nobody knows."""
-        if self._now >= self._max_steps:
-            return clock_time(0)
-        if self._first_step is None or self._now <= self._first_step:
-            return ""
-        pace = (time.monotonic() - self._started) / (self._now - self._first_step)
-        return clock_time(pace * (self._max_steps - self._now))
+    def _clock(self) -> str:
+        seconds = self._time_left.seconds()
+        return "" if seconds is None else clock_time(seconds)
 
     def _render(self) -> RenderableType:
         now = self._now
@@ -131,7 +167,7 @@ class TrainingDisplay:
         head.add_column(ratio=1)
         head.add_column(no_wrap=True)
         bar = ProgressBar(total=self._max_steps, completed=now)
-        head.add_row(f"step {now:,}/{self._max_steps:,}", bar, f"{self._time_left() or '-:--'} left")
+        head.add_row(f"step {now:,}/{self._max_steps:,}", bar, f"{self._clock() or '-:--'} left")
         figures = Text("  ").join(
             Text.assemble((f"{name} ", "dim"), (value, "bold")) for name, value in self._figures()
         )
@@ -146,7 +182,7 @@ class TrainingDisplay:
 
 
 def summary(end: RunFinished) -> str:
-    """The last line of a training."""
+    """One line about the end of a training."""
     why = {"max_steps": "", "max_time": " (the time is up)", "patience": " (no better loss for a while)"}
     text = f"Done: {end.step:,} step{'s' * (end.step != 1)} in {clock_time(end.seconds)}{why.get(end.stopped, '')}."
     if end.best_val_loss is not None:
@@ -161,13 +197,15 @@ def clock_time(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def show_dry_run(output: Output, plan: Plan, dataset: Dataset) -> None:
-    """What a training would do: the complete config on standard output, the rest as notes."""
+def show_dry_run(output: Output, plan: Plan) -> None:
+    """Print the complete config on standard output, the rest as notes; raises the plan's refusal at the end."""
     if output.as_json:
-        data = figures(dataset) | {"dataset": None}  # it may have been made for this look only
+        data = figures(plan.dataset) | {"dataset": None}  # it may have been made for this look only
         config = plan.config.model_dump(mode="json")
         output.json({"run": str(plan.path), "config": config, "data": data, "memory_bytes": plan.memory})
-        return
-    for note in [describe(dataset), *plan.notes, f"Run: {plan.path}."]:
-        output.note(note)
-    output.result(to_toml(plan.config).rstrip())
+    else:
+        for note in [describe(plan.dataset), *plan.notes, f"Run: {plan.path}."]:
+            output.note(note)
+        output.result(to_toml(plan.config).rstrip())
+    if plan.refusal:
+        raise plan.refusal

@@ -1,4 +1,4 @@
-"""`gptcli export`: what is written where, what is refused, and what it says."""
+"""`gptcli export`: files, refusals, uploads and messages."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ import transformers
 from typer.testing import CliRunner
 
 from gptcli.checkpoints import names
-from gptcli.checkpoints.model_folder import open_model
 from gptcli.checkpoints.tensors import tensor_file
 from gptcli.cli.app import app
 from gptcli.config import ModelConfig
+from gptcli.errors import UsageError
+from gptcli.exports.export import export_model
+from gptcli.generation.loaded_model import open_model
 from gptcli.interop import gguf_tensors
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
 from gptcli.storage import to_json
@@ -40,13 +42,13 @@ def folder(tmp_path: Path) -> Path:
     return model_folder(tmp_path / "my book")
 
 
-def model_folder(path: Path, **knobs: object) -> Path:
+def model_folder(path: Path, **settings: object) -> Path:
     """A folder with a small character model, and the checkpoint of step 7."""
     checkpoint = names.checkpoint_folder(path, 7)
     checkpoint.mkdir(parents=True)
     tokenizer = char_tokenizer("abc\n")
     shape = {"vocab_size": tokenizer.vocab_size, "n_layer": 1, "n_head": 2, "n_embd": 16, "block_size": 16}
-    config = ModelConfig.model_validate(shape | knobs)
+    config = ModelConfig.model_validate(shape | settings)
     (path / names.CONFIG).write_bytes(to_json(config_to_hf(config, bos_token_id=0, eos_token_id=None)))
     (path / names.TOKENIZER).write_text(tokenizer.to_json(), encoding="utf-8")
     for place, seed, known in ((path, 1, {"step": "5", "val_loss": "2.5"}), (checkpoint, 2, {"step": "7"})):
@@ -145,7 +147,7 @@ def test_transformers_opens_every_type(type: str, export: Export, tmp_path: Path
 
 
 @pytest.mark.parametrize("eos", [[99], 5, "4"])
-def test_an_end_that_is_no_row_is_no_end(eos: object, folder: Path) -> None:
+def test_an_end_of_text_beyond_the_vocabulary_is_ignored(eos: object, folder: Path) -> None:
     config = json.loads((folder / "config.json").read_bytes())
     (folder / "config.json").write_bytes(to_json(config | {"eos_token_id": eos}))
     assert open_model(folder).end_id is None
@@ -178,7 +180,7 @@ def test_ollama_stops_where_the_model_ends(export: Export, folder: Path, tmp_pat
     assert 'PARAMETER stop "<|endoftext|>"\n' in modelfile
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- refusals ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("to", ["gguf", "ollama", "hf"])
@@ -187,7 +189,7 @@ def test_nothing_is_overwritten_without_force(to: str, export: Export) -> None:
     before = path.stat()
     answer = export("--to", to)
     assert (answer.code, answer.out) == (1, "")
-    assert "is already there" in answer.err
+    assert f"'{path}' already exists" in answer.err
     assert "--force" in answer.err
     assert path.stat().st_ino == before.st_ino
     assert export("--to", to, "--force").code == 0
@@ -195,7 +197,7 @@ def test_nothing_is_overwritten_without_force(to: str, export: Export) -> None:
 
 
 @pytest.mark.parametrize("to", ["ollama", "hf"])
-def test_force_replaces_no_folder_that_holds_anything_else(to: str, export: Export, tmp_path: Path) -> None:
+def test_force_replaces_only_folders_that_an_export_wrote(to: str, export: Export, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.txt").write_text("ten years of work", encoding="utf-8")
     for force in ([], ["--force"]):
@@ -225,8 +227,10 @@ def test_a_failure_leaves_nothing(export: Export, tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--to", "hf", "--type", "q8_0"], 2, "--to hf has no q8_0"),
-        (["--to", "gguf", "--push", "me/book"], 2, "--push uploads a Hugging Face folder"),
+        (["--to", "onnx"], 2, "cannot be 'onnx'. Hint: Use gguf, ollama or hf."),
+        (["--to", "gguf", "--type", "q5_0"], 2, "cannot be 'q5_0'. Hint: Use f32, f16, bf16, q8_0 or q4_0."),
+        (["--to", "hf", "--type", "q8_0"], 2, "Use f32, f16 or bf16."),
+        (["--to", "gguf", "--push", "me/book"], 2, "Hugging Face folder"),
         (["--to", "hf", "--push", "book"], 2, "owner/name"),
         (["--to", "hf", "--checkpoint", "8"], 1, "no checkpoint '8'"),
         (["--to", "gguf", "-o", "."], 1, "'.' is a folder"),
@@ -238,7 +242,8 @@ def test_a_failure_leaves_nothing(export: Export, tmp_path: Path, monkeypatch: p
 def test_refusals(arguments: list[str], code: int, message: str, export: Export, tmp_path: Path) -> None:
     answer = export(*arguments)
     assert (answer.code, answer.out) == (code, "")
-    assert message in answer.err
+    assert message in " ".join(answer.err.split())
+    assert "Value error" not in answer.err
     assert [path.name for path in tmp_path.iterdir()] == ["my book"]
 
 
@@ -248,6 +253,16 @@ def test_without_the_gguf_package(export: Export, monkeypatch: pytest.MonkeyPatc
     answer = export("--to", "gguf")
     assert answer.code == 1
     assert "pip install 'gptcli[gguf]'" in answer.err
+
+
+def test_the_api_gives_the_path_and_the_size(folder: Path, tmp_path: Path) -> None:
+    exported = export_model(str(folder), "gguf", type="f16", out=tmp_path / "book.gguf")
+    assert (exported.path, exported.type, exported.url) == (tmp_path / "book.gguf", "f16", None)
+    assert exported.bytes == exported.path.stat().st_size
+    with pytest.raises(UsageError, match="onnx") as caught:
+        export_model(folder, "onnx")  # type: ignore[arg-type]
+    assert "`to`" in caught.value.message
+    assert caught.value.hint == "Use gguf, ollama or hf."
 
 
 # --- uploading --------------------------------------------------------------------------------------------------------
@@ -280,7 +295,7 @@ def test_push(cli: CommandLine, hub: Hub, folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({"HF_TOKEN": "hf_wrong"}, "does not let you write to 'me/book' (status 401)"),
+        ({"HF_TOKEN": "hf_wrong"}, "'me/book' (status 401)"),
         ({"HF_ENDPOINT": "http://127.0.0.1:9"}, "The Hub could not be reached"),
         ({"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE is set"),
     ],
@@ -294,20 +309,20 @@ def test_push_that_fails(cli: CommandLine, hub: Hub, folder: Path, variables: di
     assert hub.commits == 0
 
 
-def test_force_replaces_no_file_that_is_no_export(export: Export, tmp_path: Path) -> None:
-    """A slip of the fingers: `-o book.txt --force`."""
+def test_force_replaces_only_files_that_an_export_wrote(export: Export, tmp_path: Path) -> None:
+    """A mistyped `-o book.txt --force` costs no text."""
     text = tmp_path / "precious.txt"
     text.write_text("words", encoding="utf-8")
     os.mkfifo(tmp_path / "pipe")
     for path, force in ((text, ["--force"]), (text, []), (tmp_path / "pipe", [])):
         answer = export("--to", "gguf", "-o", path, *force)
-        assert (answer.code, "was not written by an export" in answer.err) == (1, True)
+        assert (answer.code, f"'{path}' is not an earlier export" in answer.err) == (1, True)
         assert "--force" not in answer.err
     assert text.read_text(encoding="utf-8") == "words"
 
 
 @pytest.mark.parametrize("to", ["gguf", "ollama"])
-def test_what_llama_cpp_does_not_know_is_refused_before_weights_are_read(
+def test_unsupported_models_are_refused_before_the_weights_are_read(
     to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -315,21 +330,21 @@ def test_what_llama_cpp_does_not_know_is_refused_before_weights_are_read(
     (path / names.MODEL).write_bytes(b"never read")
     answer = Export(path)("--to", to)
     assert answer.code == 1
-    assert "llama.cpp knows no model with this combination: position = sinusoidal, logit_softcap = 30.0." in answer.err
-    assert "--to hf" in answer.err
+    assert "position = sinusoidal, logit_softcap = 30.0" in answer.err
+    assert "hf" in answer.err
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["waves"]
 
 
-def test_a_model_of_its_own_kind_as_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hf_folder_of_a_model_that_only_gptcli_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = model_folder(tmp_path / "waves", position="sinusoidal")
     answer = Export(path)("--to", "hf")
     assert answer.code == 0
-    assert "No other program knows this combination (position = sinusoidal)" in answer.err
+    assert "Only gptcli can open this model, because of position = sinusoidal." in answer.err
     assert "Open it with: gptcli sample waves-hf\n" in answer.err
     card = (tmp_path / "waves-hf/README.md").read_text()
     assert "library_name: gptcli" in card
-    assert "No other program knows this combination (position = sinusoidal)" in card
+    assert "Only gptcli can open this model, because of position = sinusoidal." in card
     assert "transformers" not in card
     again, model = open_model(tmp_path / "waves-hf").model, open_model(path).model
     ids = torch.tensor([[0, 1, 2, 1]])
@@ -340,7 +355,7 @@ def test_the_card_names_the_family(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     modern = {"position": "rope", "norm": "rmsnorm", "mlp": "swiglu", "bias": False, "qk_norm": True}
     answer = Export(model_folder(tmp_path / "new", **modern))("--to", "hf")
-    assert "No other program" not in answer.err
+    assert "Only gptcli" not in answer.err
     card = (tmp_path / "new-hf/README.md").read_text()
     assert "tags: [qwen3, gptcli]" in card
     assert "A Qwen3 language model" in card

@@ -11,10 +11,10 @@ import torch
 import transformers
 from torch import Tensor
 
-from gptcli.checkpoints.model_folder import LoadedModel, open_model
 from gptcli.config import ModelConfig
-from gptcli.exports.gguf_file import export_gguf
-from gptcli.exports.hf_folder import export_hf
+from gptcli.exports.gguf import write_gguf
+from gptcli.exports.hf_folder import write_hf_folder
+from gptcli.generation.loaded_model import LoadedModel, open_model
 from gptcli.interop.gguf import GgufType
 from gptcli.tokenizer.bpe import train_bpe
 from gptcli.tokenizer.char import char_tokenizer
@@ -64,12 +64,12 @@ def build_case(kind: str, corpus: str, path: Path, config: ModelConfig) -> Case:
     model = random_model(config.model_copy(update={"vocab_size": rows})).float()
     start = tokenizer.encode("\n")[0]
     made = LoadedModel(path, model, tokenizer, start_id=start)
-    export_hf(made, path / "hf", "f32", force=False)
+    write_hf_folder(made, path / "hf", "f32", force=False)
     return Case(open_model(path / "hf"), ASCII_TEXTS if kind == "ascii" else UNICODE_TEXTS)
 
 
 def export(case: Case, path: Path, type: GgufType = "f32") -> LlamaCpp:
-    export_gguf(case.folder, path / "model.gguf", type)
+    write_gguf(case.folder, path / "model.gguf", type)
     return LlamaCpp(path / "model.gguf")
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from gptcli.checkpoints.model_folder import LoadedModel
 from gptcli.config import ModelConfig
-from gptcli.exports.gguf_file import export_gguf
+from gptcli.exports.gguf import write_gguf
+from gptcli.generation.loaded_model import LoadedModel
 from gptcli.interop import gguf, gguf_tensors, gguf_vocabulary
 from gptcli.interop.gguf import GgufType
 from gptcli.tokenizer.char import char_tokenizer
@@ -124,8 +124,8 @@ def test_rows_that_stay_f16(tmp_path: Path) -> None:
     config = ModelConfig(vocab_size=tokenizer.vocab_size, n_layer=2, n_head=3, n_embd=48, block_size=96)
     model = random_model(config).float()
     folder = LoadedModel(tmp_path, model, tokenizer, start_id=0)
-    exported = export_gguf(folder, tmp_path / "model.gguf", "q8_0")
-    assert {name.removeprefix("blk.0.") for name in exported.kept_f16 if "blk.1." not in name} == {
+    exported = write_gguf(folder, tmp_path / "model.gguf", "q8_0")
+    assert {name.removeprefix("blk.0.") for name in exported if "blk.1." not in name} == {
         *("token_embd.weight", "attn_qkv.weight", "attn_output.weight", "ffn_up.weight")
     }
     assert difference(Case(folder, ASCII_TEXTS), LlamaCpp(tmp_path / "model.gguf")) <= TOLERANCE["q8_0"]

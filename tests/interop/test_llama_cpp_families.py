@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from gguf import GGUFWriter
 
-from gptcli.checkpoints.model_folder import LoadedModel
 from gptcli.errors import ExportError
-from gptcli.exports.gguf_file import export_gguf
+from gptcli.exports.gguf import write_gguf
+from gptcli.generation.loaded_model import LoadedModel
 from gptcli.interop import gguf_tensors
 from gptcli.interop.gguf import GgufType
 from gptcli.tokenizer.char import char_tokenizer
@@ -81,7 +81,7 @@ def test_gpt2_with_a_head_of_its_own(tmp_path: Path) -> None:
 
 SWAPPED = {"attn.q_norm": "attn_k_norm", "attn.k_norm": "attn_q_norm"}
 CONTROLS: list[tuple[str, Any, str, Callable[[Any], Any]]] = [
-    ("llama", gguf_tensors, "_neighbours", lambda plain: lambda rows, width: rows),
+    ("llama", gguf_tensors, "_interleaved", lambda plain: lambda rows, width: rows),
     ("llama untied", GGUFWriter, "add_rope_scaling_factor", lambda plain: lambda self, factor: plain(self, 2 * factor)),
     ("qwen3", gguf_tensors, "_IN_BLOCK", lambda names: names | SWAPPED),
     ("mixtral", GGUFWriter, "add_expert_used_count", lambda plain: lambda self, count: plain(self, count - 1)),
@@ -101,16 +101,16 @@ def test_control_a_file_that_says_otherwise(
 def test_windows_are_refused(name: str, tmp_path: Path) -> None:
     """llama.cpp does not read them for these models: measured, its answers differ by 6 nats."""
     with pytest.raises(ExportError, match="sliding_window = 5"):
-        export_gguf(folder(name, tmp_path), tmp_path / "model.gguf", "f32")
+        write_gguf(folder(name, tmp_path), tmp_path / "model.gguf", "f32")
     assert not (tmp_path / "model.gguf").exists()
 
 
-def test_a_window_that_hides_nothing(tmp_path: Path) -> None:
+def test_a_window_of_the_whole_context(tmp_path: Path) -> None:
     made = folder("mistral", tmp_path, sliding_window=96)
     assert difference(made, tmp_path, "f32") <= TOLERANCE["f32"]
 
 
-NO_COUNTERPART = {
+UNSUPPORTED = {
     "sinusoidal": "position = sinusoidal",
     "rmsnorm": "norm = rmsnorm",
     "strange": "logit_softcap = 5.0",
@@ -118,14 +118,14 @@ NO_COUNTERPART = {
 }
 
 
-@pytest.mark.parametrize(("name", "knob"), NO_COUNTERPART.items())
-def test_what_has_no_counterpart_is_refused_by_its_knobs(name: str, knob: str, tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match=knob):
-        export_gguf(folder(name, tmp_path), tmp_path / "model.gguf", "f32")
+@pytest.mark.parametrize(("name", "setting"), UNSUPPORTED.items())
+def test_unsupported_settings_are_named(name: str, setting: str, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=setting):
+        write_gguf(folder(name, tmp_path), tmp_path / "model.gguf", "f32")
 
 
 def test_rows_that_stay_f16(tmp_path: Path) -> None:
     made = folder("mixtral", tmp_path, mlp_width=40)
-    kept = export_gguf(made, tmp_path / "model.gguf", "q8_0").kept_f16
+    kept = write_gguf(made, tmp_path / "model.gguf", "q8_0")
     assert kept == ["blk.0.ffn_down_exps.weight", "blk.1.ffn_down_exps.weight"]
     LlamaCpp(tmp_path / "model.gguf").complete([1, 2, 3], tokens=2)

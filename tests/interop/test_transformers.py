@@ -85,10 +85,10 @@ def test_we_compute_the_logits_of_transformers(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("check", [check_ours_in_theirs, check_theirs_in_ours])
 def test_logit_checks_notice_a_layout_that_is_not_turned(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # Square matrices fit either way, so that only their values tell.
-    plain = huggingface._turned
+    plain = huggingface._in_layout
     monkeypatch.setattr(
         huggingface,
-        "_turned",
+        "_in_layout",
         lambda tensor, part: tensor if part.name.endswith("attn.c_proj.weight") else plain(tensor, part),
     )
     with pytest.raises(AssertionError):
@@ -162,7 +162,7 @@ def test_every_family_opens_in_transformers(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "owner", "attribute", "wrong"),
     [
-        ("llama", huggingface, "_turned", lambda plain: lambda t, part: t.flip(0) if "v_proj" in part.name else t),
+        ("llama", huggingface, "_in_layout", lambda plain: lambda t, part: t.flip(0) if "v_proj" in part.name else t),
         ("qwen3 windows", ModelConfig, "window_of", lambda plain: lambda self, layer: self.sliding_window),
         ("qwen3_moe", Tensor, "topk", lambda plain: lambda x, k, dim: plain(x, k - 1, dim=dim)),
     ],

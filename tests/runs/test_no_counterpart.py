@@ -1,4 +1,4 @@
-"""Models that no other program knows: told before training, and trained, sampled and gone on with like any other."""
+"""Models that no other program can open: a note says so before training; they train, sample and resume like others."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.model.variants import STRANGE
 from tests.runs.small_runs import assert_same_end, plan, run, series
 
 KNOBS = {f"model.{key}": value for key, value in STRANGE["strange"].items()}
-"""Every knob as nobody else has it."""
-NOTE = "No other program knows this combination"
+"""Every knob as no published family has it."""
+NOTE = "Only gptcli can open this model"
 
 
 def notes(dataset: Dataset, path: Path, knobs: dict[str, object]) -> list[str]:
@@ -22,7 +22,7 @@ def notes(dataset: Dataset, path: Path, knobs: dict[str, object]) -> list[str]:
 
 
 def test_the_plan_names_the_knobs(dataset: Dataset, tmp_path: Path) -> None:
-    told = [f"{NOTE} (position = sinusoidal, logit_softcap = 5.0): it trains and samples here."]
+    told = [f"{NOTE}, because of position = sinusoidal, logit_softcap = 5.0."]
     knobs = {"model.position": "sinusoidal", "model.logit_softcap": 5.0}
     assert notes(dataset, tmp_path / "run", knobs) == told
 
@@ -47,18 +47,18 @@ def gptcli(*arguments: str) -> Result:
     return result
 
 
-def test_train_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus: str) -> None:
+def test_the_command_prints_the_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus: str) -> None:
     monkeypatch.chdir(tmp_path)
     Path("book.txt").write_text(corpus[:3000])
     result = gptcli("train", "book.txt", "--preset", "nano", "--dry-run", "--set=model.norm_placement=post")
-    assert f"{NOTE} (norm_placement = post)" in " ".join(result.stderr.split())
+    assert f"{NOTE}, because of norm_placement = post" in " ".join(result.stderr.split())
 
 
 def test_such_a_run_resumes_to_the_last_bit_and_samples(dataset: Dataset, tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     run(dataset, one, KNOBS)
     run(dataset, other, KNOBS, stop_after=7)
-    assert NOTE in "\n".join(plan(dataset, other, KNOBS).notes), "told again where it goes on"
+    assert NOTE in "\n".join(plan(dataset, other, KNOBS).notes), "told again on resume"
     run(dataset, other, KNOBS)
     assert_same_end(one, other)
     assert series(one, "train/loss") == series(other, "train/loss")

@@ -1,0 +1,141 @@
+"""The Python API: what each command of the command line does, as one function.
+
+Nothing here prints, exits or installs signal handlers. Failures raise the exceptions of `gptcli.errors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gptcli.bench.speed import SpeedReport, benchmark
+from gptcli.dataset.preparing import Prepared, tokenize
+from gptcli.exports.export import Exported
+from gptcli.exports.export import export_model as export
+from gptcli.generation.loaded_model import LoadedModel, load
+from gptcli.generation.scoring import Scores
+from gptcli.generation.stream import Piece, Sample
+from gptcli.report.inspection import Report, inspect
+from gptcli.runs.events import Event, Planned, Preparing, RunFinished
+from gptcli.runs.plan import Plan, make_plan
+from gptcli.runs.request import ResumeMode, UnknownCharacters, new_request
+from gptcli.runs.session import train as train_plan
+from gptcli.training.trainer import never
+
+__all__ = [
+    "Exported",
+    "LoadedModel",
+    "Piece",
+    "Plan",
+    "Prepared",
+    "Report",
+    "Run",
+    "Sample",
+    "Scores",
+    "SpeedReport",
+    "benchmark",
+    "export",
+    "inspect",
+    "load",
+    "plan",
+    "tokenize",
+    "train",
+]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder after a session of training."""
+
+    path: Path
+    """Open it with `gptcli.load`."""
+    end: RunFinished
+    """Steps, tokens, losses, and why training stopped."""
+
+
+def train(
+    data: str | Path | Sequence[str | Path],
+    out: str | Path | None = None,
+    *,
+    preset: str | None = None,
+    family: str | None = None,
+    config: Sequence[str | Path] = (),
+    settings: Mapping[str, Any] | None = None,
+    resume: ResumeMode = "auto",
+    unknown: UnknownCharacters = "error",
+    on_event: Callable[[Event], None] | None = None,
+    should_stop: Callable[[], bool] = never,
+    quiet: bool = True,
+) -> Run:
+    """Train a model on text, or resume a run that was stopped.
+
+    `data` is text files, folders, "-" for standard input, or one dataset folder. `out` is the run folder; by default
+    it is named after the data, below `runs/`. `settings` are fields of the config by dotted name, such as
+    {"train.max_steps": 500}; they override the config files in `config`. `resume` says what to do with a run that
+    is there: resume it ("auto", "must") or start another ("never"). `unknown="skip"` leaves out characters that the
+    tokenizer of a pretrained model does not know.
+
+    `on_event` is called with each event as it happens. Training stops, after saving, when `should_stop` becomes true.
+    `quiet=False` shows the progress of downloads on a terminal. Raises GptcliError.
+
+    >>> run = train("book.txt", preset="nano", settings={"train.max_steps": 100})  # doctest: +SKIP
+    >>> run.end.best_val_loss  # doctest: +SKIP
+    2.31
+    """
+    tell = on_event or _ignore
+    request = new_request(
+        data,
+        out=out,
+        preset=preset,
+        family=family,
+        config=config,
+        settings=settings,
+        resume=resume,
+        unknown=unknown,
+    )
+    made = make_plan(request, on_progress=_reporter(tell), quiet=quiet)
+    tell(Planned(made))
+    for event in train_plan(made, should_stop):
+        tell(event)
+    assert isinstance(event, RunFinished), "the last event is the end"
+    return Run(made.path, event)
+
+
+def plan(
+    data: str | Path | Sequence[str | Path],
+    out: str | Path | None = None,
+    *,
+    preset: str | None = None,
+    family: str | None = None,
+    config: Sequence[str | Path] = (),
+    settings: Mapping[str, Any] | None = None,
+    resume: ResumeMode = "auto",
+    unknown: UnknownCharacters = "error",
+    on_event: Callable[[Event], None] | None = None,
+    quiet: bool = True,
+) -> Plan:
+    """Decide everything that `train` would decide with the same arguments; trains nothing and leaves nothing on disk.
+
+    `Plan.refusal` says why the training cannot run on this machine, if it cannot. Raises GptcliError.
+    """
+    request = new_request(
+        data,
+        out=out,
+        preset=preset,
+        family=family,
+        config=config,
+        settings=settings,
+        resume=resume,
+        unknown=unknown,
+    )
+    return make_plan(request, on_progress=_reporter(on_event or _ignore), quiet=quiet, dry_run=True)
+
+
+def _reporter(on_event: Callable[[Event], None]) -> Callable[[str, int, int], None]:
+    return lambda stage, done, total: on_event(Preparing(stage, done, total))
+
+
+def _ignore(event: Event) -> None:
+    """No callback was given."""

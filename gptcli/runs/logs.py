@@ -1,0 +1,73 @@
+"""metrics.jsonl, the source of truth: one JSON object for each logged step, evaluation and sample.
+
+Floats are read back exactly. NaN and infinity, which JSON lacks, become null (such as the gradient norm of an update
+skipped after a float16 overflow). The names are those of TensorBoard.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+from gptcli.checkpoints import names
+from gptcli.errors import StorageError
+from gptcli.model.loss import perplexity
+from gptcli.runs.events import EvalMetrics, Event, SampleDrawn, StepMetrics
+from gptcli.storage import AppendLog
+
+
+def scalars(event: Event) -> dict[str, float]:
+    """The figures of an event by name; empty if it has none."""
+    if isinstance(event, StepMetrics):
+        experts = zip(("train/expert_balance", "train/expert_load"), event.experts or (), strict=False)
+        return {
+            "train/loss": event.loss,
+            "train/lr": event.lr,
+            "train/grad_norm": event.grad_norm,
+            "train/skipped": event.skipped,
+            "perf/tok_per_sec": event.tokens_per_second,
+            **dict(experts),
+        }
+    if isinstance(event, EvalMetrics):
+        return {"val/loss": event.loss, "val/ppl": perplexity(event.loss), "val/bpb": event.bits_per_byte}
+    return {}
+
+
+class MetricsLog:
+    """The log of a run, opened for appending."""
+
+    def __init__(self, run: Path, keep_bytes: int) -> None:
+        """Open the log, cut to the length that the checkpoint names."""
+        self._log = AppendLog(run / names.METRICS, keep_bytes)
+        self._behind = False
+
+    def write(self, event: Event) -> None:
+        """Append the event if it has figures or text.
+
+        Raises StorageError when the disk begins to refuse; the line is kept and written as soon as possible.
+        """
+        if figures := scalars(event):
+            assert isinstance(event, StepMetrics | EvalMetrics)
+            line = {"step": event.step, "seconds": round(event.seconds, 3)} | {
+                name: value if math.isfinite(value) else None for name, value in figures.items()
+            }
+            self._append(json.dumps(line, allow_nan=False))
+        elif isinstance(event, SampleDrawn):
+            self._append(json.dumps({"step": event.step, "sample": event.text}, ensure_ascii=False))
+
+    def _append(self, line: str) -> None:
+        try:
+            self._log.append(line)
+            self._behind = False
+        except StorageError:
+            if not self._behind:  # reported once, not with every line
+                self._behind = True
+                raise
+
+    def sync(self) -> int:
+        """Flush to the disk; the length in bytes."""
+        return self._log.sync()
+
+    def close(self) -> None:
+        self._log.close()

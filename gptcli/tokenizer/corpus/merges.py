@@ -1,0 +1,171 @@
+"""Learning the merges of a BPE (Sennrich et al. 2016, https://arxiv.org/abs/1508.07909).
+
+The words of the text are counted. Then, again and again, the most frequent pair of neighbours becomes a new symbol; of
+equally frequent pairs the one with the smaller symbols. All words are in one row of arrays, each a chain of symbols, so
+that a merge is a few array operations at all places of its pair at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from gptcli.tokenizer.corpus.pattern import Splitter, recut
+from gptcli.tokenizer.corpus.word_table import WordTable
+
+_END = -1
+"""The symbol after each word."""
+_GONE = -2
+"""Marks a place whose symbol was merged into the one before it."""
+_LEFT = 1 << 32
+"""A pair as one number: left · 2^32 + right. So pairs are ordered by left, then by right."""
+
+Merge = tuple[int, int]
+_Change = tuple[int, int, np.ndarray]
+"""A pair, the change of its count, and the places of its left symbols."""
+
+
+def learn_vocabulary(
+    pieces: Iterable[str], byte_symbols: Sequence[int], size: int, min_count: int
+) -> tuple[list[bytes], list[Merge]]:
+    """The entries and merges that a text in pieces teaches: `learn_merges` of its words."""
+    return learn_merges(*_counted_words(pieces), byte_symbols, size, min_count)
+
+
+def learn_merges(
+    words: Sequence[bytes], counts: np.ndarray, byte_symbols: Sequence[int], size: int, min_count: int
+) -> tuple[list[bytes], list[Merge]]:
+    """The symbols as bytes, at most `size`, and the merges in the order in which they were learned.
+
+    `counts`, int64 (words,), has the count of each word, and `byte_symbols` (256,) the symbol of each byte. Pairs that
+    occur less than `min_count` times are not merged.
+    """
+    entries = [bytes([byte]) for byte in np.argsort(byte_symbols).tolist()]
+    symbols = {entry: symbol for symbol, entry in enumerate(entries)}
+    chains, pairs = _Chains(words, counts, byte_symbols), _Pairs()
+    pairs.change(chains.pairs())
+    merges: list[Merge] = []
+    while len(entries) < size and (pair := pairs.most_frequent(min_count)) is not None:
+        left, right = divmod(pair, _LEFT)
+        new = symbols.setdefault(entries[left] + entries[right], len(entries))
+        if new == len(entries):
+            entries.append(entries[left] + entries[right])
+        merges.append((left, right))
+        pairs.change(chains.merge(left, right, new, pairs.remove(pair)))
+    return entries, merges
+
+
+def _counted_words(pieces: Iterable[str]) -> tuple[list[bytes], np.ndarray]:
+    """The distinct words of a text, and how often each occurs, int64 (words,)."""
+    splitter, table = Splitter(), WordTable()
+    counts = np.zeros(0, dtype=np.int64)
+    for text in recut(pieces):
+        numbers = table.look_up(*splitter.split(text))
+        if len(table) > len(counts):
+            counts = np.concatenate([counts, np.zeros(len(table), dtype=np.int64)])  # doubles, so this is rare
+        np.add.at(counts, numbers, 1)
+    return table.words(), counts[: len(table)]
+
+
+class _Chains:
+    """The words as chains of symbols, an end after each; a symbol's place is that of its first byte."""
+
+    def __init__(self, words: Sequence[bytes], counts: np.ndarray, byte_symbols: Sequence[int]) -> None:
+        lengths = np.fromiter(map(len, words), dtype=np.int64, count=len(words)) + 1
+        data = np.frombuffer(b"\0".join([*words, b""]), dtype=np.uint8)
+        self._symbol = np.array(byte_symbols, dtype=np.int32)[data]
+        self._symbol[np.cumsum(lengths) - 1] = _END
+        self._count = np.repeat(counts, lengths)
+        places = np.arange(len(data), dtype=np.int32)
+        self._next, self._before = places + 1, places - 1  # -1 is the last place, an end
+
+    def pairs(self) -> Iterator[_Change]:
+        """All pairs, their counts and places."""
+        left, right = self._symbol[:-1], self._symbol[1:]
+        places = np.flatnonzero((left != _END) & (right != _END)).astype(np.int32)
+        return _grouped(left[places] * np.int64(_LEFT) + right[places], self._count[places], places)
+
+    def merge(self, left: int, right: int, new: int, places: np.ndarray) -> Iterator[_Change]:
+        """Merge a pair at those of `places` where it still is; the changes of the pairs around it."""
+        symbol = self._symbol
+        places = places[symbol[places] == left]
+        places = places[symbol[self._next[places]] == right]
+        if left == right:
+            places = self._every_other(np.sort(places))
+        second, before = self._next[places], self._before[places]
+        after = self._next[second]
+        symbol_before, symbol_after = symbol[before], symbol[after]
+        symbol[second] = _GONE
+        symbol[places] = new
+        self._next[places], self._before[after] = after, places
+
+        # A pair between two merged ones belongs to the first of them.
+        at_left = ((symbol_before != _END) & (symbol[before] != _GONE)).nonzero()[0]
+        at_right = (symbol_after != _END).nonzero()[0]
+        outer_left = symbol_before[at_left] * np.int64(_LEFT)
+        outer_right, now_right = (symbols[at_right].astype(np.int64) for symbols in (symbol_after, symbol[after]))
+        around = [outer_left + left, right * _LEFT + outer_right, outer_left + new, new * _LEFT + now_right]
+        counts = self._count[places]
+        counts = np.concatenate([counts[at_left], counts[at_right]])
+        places = np.concatenate([before[at_left], places[at_right]])
+        return _grouped(np.concatenate(around), np.concatenate([-counts, counts]), np.concatenate([places, places]))
+
+    def _every_other(self, places: np.ndarray) -> np.ndarray:
+        """Of places in order, those of pairs that do not overlap: in "aaaaa" the pairs at 0 and 2."""
+        alone = np.ones(len(places), dtype=np.bool_)
+        alone[1:] = places[1:] != self._next[places[:-1]]  # the first of a stretch
+        index = np.arange(len(places))
+        start = np.maximum.accumulate(np.where(alone, index, 0))
+        kept: np.ndarray = places[(index - start) % 2 == 0]
+        return kept
+
+
+class _Pairs:
+    """The count and the places of each pair; places may be out of date, counts are not."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self._places: dict[int, list[np.ndarray]] = {}
+        self._heap: list[tuple[int, int]] = []  # (-count, pair), old counts included
+
+    def change(self, changes: Iterator[_Change]) -> None:
+        for pair, count, places in changes:
+            if count > 0:
+                total = self._counts[pair] = self._counts.get(pair, 0) + count
+                self._places.setdefault(pair, []).append(places)
+                heapq.heappush(self._heap, (-total, pair))
+            elif pair in self._counts:  # all but the pair that was just removed
+                self._counts[pair] += count
+
+    def most_frequent(self, min_count: int) -> int | None:
+        """The most frequent pair; None if it occurs less than `min_count` times."""
+        while self._heap:
+            count, pair = self._heap[0]
+            now = self._counts.get(pair, 0)
+            if now == -count:
+                return pair if now >= min_count else None
+            if now >= min_count:
+                heapq.heapreplace(self._heap, (-now, pair))
+            else:
+                heapq.heappop(self._heap)
+        return None
+
+    def remove(self, pair: int) -> np.ndarray:
+        """Forget a pair. Returns its places, int32 (n,)."""
+        del self._counts[pair]
+        return np.concatenate(self._places.pop(pair))
+
+
+def _grouped(pairs: np.ndarray, counts: np.ndarray, places: np.ndarray) -> Iterator[_Change]:
+    """Each pair once, with its counts added up and its places, from int64 (n,), int64 (n,) and int32 (n,)."""
+    if not pairs.size:
+        return
+    order = pairs.argsort()
+    pairs, places = pairs[order], places[order]
+    starts = np.concatenate([[0], (pairs[1:] != pairs[:-1]).nonzero()[0] + 1])
+    totals = np.add.reduceat(counts[order], starts).tolist()
+    bounds = [*starts.tolist(), len(pairs)]
+    for pair, total, start, stop in zip(pairs[starts].tolist(), totals, bounds, bounds[1:], strict=False):
+        yield pair, total, places[start:stop]

@@ -1,0 +1,135 @@
+"""`gptcli eval`: the windows, and the same figures as transformers' way of measuring perplexity."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from gptcli.config import ModelConfig
+from gptcli.errors import CorpusError, TokenizerError, UsageError
+from gptcli.generation import scoring
+from gptcli.generation.loaded_model import LoadedModel
+from gptcli.generation.scoring import strided_windows
+from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
+from gptcli.model.gpt import GPT
+from gptcli.model.resize import with_context
+from gptcli.tokenizer.char import char_tokenizer
+
+TEXT = "the quick brown fox jumps over the lazy dog, é and 中. " * 4
+CONTEXT = 16
+FLOAT32 = 1e-6
+"""transformers takes its loss in float32 whatever the model is in."""
+
+
+@pytest.fixture
+def folder() -> LoadedModel:
+    tokenizer = char_tokenizer(TEXT)
+    torch.manual_seed(5)
+    config = ModelConfig(vocab_size=tokenizer.vocab_size, n_layer=2, n_head=2, n_embd=16, block_size=CONTEXT)
+    model = GPT(config).double().requires_grad_(False).eval()
+    for parameter in model.parameters():
+        parameter.mul_(5)  # far from uniform, so that each window's context matters
+    return LoadedModel(Path("x"), model, tokenizer, start_id=0)
+
+
+def transformers_loss(folder: LoadedModel, ids: list[int], stride: int) -> float:
+    """The loop of transformers' page "Perplexity of fixed-length models", with its model."""
+    transformers = pytest.importorskip("transformers")
+    settings = config_to_hf(folder.model.config, bos_token_id=0, eos_token_id=None)
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**settings)).double().eval()
+    state = tensors_to_hf(folder.model.state_dict(), folder.model.config)
+    missing, unexpected = model.load_state_dict(state | {"lm_head.weight": folder.model.wte.weight}, strict=False)
+    assert not missing
+    assert not unexpected
+    encoded = torch.tensor([ids])
+    nats, counted, previous_end = 0.0, 0, 0
+    for begin in range(0, len(ids), stride):
+        end = min(begin + CONTEXT, len(ids))
+        target = encoded[:, begin:end].clone()
+        target[:, : -(end - previous_end)] = -100
+        valid = int((target[:, 1:] != -100).sum())
+        if valid:
+            nats += model(encoded[:, begin:end], labels=target).loss.item() * valid
+            counted += valid
+        previous_end = end
+        if end == len(ids):
+            break
+    return nats / counted
+
+
+def score(folder: LoadedModel, path: Path, stride: int) -> float:
+    path.write_text(TEXT, encoding="utf-8")
+    return folder.score([str(path)], stride=stride).total.loss
+
+
+@pytest.mark.parametrize("stride", [1, 5, 8, CONTEXT - 1, CONTEXT])
+def test_the_figure_is_that_of_transformers(folder: LoadedModel, tmp_path: Path, stride: int) -> None:
+    expected = transformers_loss(folder, folder.tokenizer.encode(TEXT), stride)
+    assert score(folder, tmp_path / "a.txt", stride) == pytest.approx(expected, rel=FLOAT32)
+
+
+def test_control_scoring_from_another_token_on_changes_the_figure(
+    folder: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = transformers_loss(folder, folder.tokenizer.encode(TEXT), 8)
+    true_windows = strided_windows
+
+    def shifted(*sizes: int) -> list[scoring.ScoredWindow]:
+        windows = true_windows(*sizes)
+        return [scoring.ScoredWindow(w.begin, w.end, min(w.end, w.first_scored + 1)) for w in windows]
+
+    monkeypatch.setattr(scoring, "strided_windows", shifted)
+    assert score(folder, tmp_path / "a.txt", 8) != pytest.approx(expected, rel=FLOAT32)
+
+
+@pytest.mark.parametrize(("tokens", "stride"), [(2, 1), (16, 16), (17, 4), (50, 7), (33, 15)])
+def test_with_overlap_every_token_but_the_first_is_scored_once(tokens: int, stride: int) -> None:
+    scored = [place for w in strided_windows(tokens, 16, stride) for place in range(w.first_scored, w.end)]
+    assert scored == [place for place in range(1, tokens) if stride < 16 or place % 16]
+
+
+def test_bits_and_totals(folder: LoadedModel, tmp_path: Path) -> None:
+    for name, text in (("a.txt", TEXT), ("b.txt", "the dog é")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    result = folder.score([str(tmp_path)])
+    one, two = result.texts
+    assert [one.name, two.name] == ["a.txt", "b.txt"]
+    assert result.total.nats == pytest.approx(one.nats + two.nats)
+    assert one.tokens == one.characters == len(TEXT)
+    assert one.bits_per_character == pytest.approx(one.loss / math.log(2))
+    assert one.bits_per_byte == pytest.approx(one.bits_per_character * len(TEXT) / len(TEXT.encode()))
+    assert one.perplexity == pytest.approx(math.exp(one.loss))
+
+
+def test_progress_goes_from_text_to_text(folder: LoadedModel, tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(TEXT, encoding="utf-8")
+    told: list[tuple[str, int, int]] = []
+    folder.score([str(tmp_path)], on_progress=lambda *now: told.append(now))
+    done = [count for _, count, _ in told]
+    size = len(TEXT.encode())
+    assert {(stage, total) for stage, _, total in told} == {("scoring", 2 * size)}
+    assert done == sorted(done)
+    assert size in done
+    assert done[-1] == 2 * size
+
+
+def test_what_cannot_be_scored(folder: LoadedModel, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("dog!", encoding="utf-8")
+    with pytest.raises(TokenizerError, match=r"a\.txt' cannot be encoded: the tokenizer does not know .*!"):
+        folder.score([str(path)])
+    scores = folder.score([str(path)], unknown="skip")
+    assert scores.total.tokens == 3
+    assert "1 character" in scores.notes[0]
+    with pytest.raises(UsageError, match=r"stride.*16"):
+        folder.score([str(path)], stride=17, unknown="skip")
+    path.write_text("d", encoding="utf-8")
+    with pytest.raises(CorpusError, match="too short"):
+        folder.score([str(path)], unknown="skip")
+    with_context(folder.model, 1)
+    with pytest.raises(UsageError, match="context of 1 token"):
+        folder.score([str(path)], unknown="skip")
