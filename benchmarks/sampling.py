@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gptcli.exports.gguf_file import export_gguf
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -31,7 +32,6 @@ from gptcli.checkpoints.tensors import tensor_file
 from gptcli.cli.threads import ALONE as ALONE_COUNT
 from gptcli.cli.threads import SPIN_COUNT
 from gptcli.config import ModelConfig, SamplingConfig
-from gptcli.exports.gguf_file import export_gguf
 from gptcli.generation.context_window import ContextWindow
 from gptcli.generation.loaded_model import LoadedModel
 from gptcli.generation.placement import decoding_threads, place

@@ -56,10 +56,10 @@ def export(
     no_color: options.NoColor = False,
 ) -> None:
     """Write a model in the format of another tool."""
-    from gptcli.exports.export import export_model
+    from gptcli import api
     from gptcli.ui.console import Output
 
-    exported = export_model(
+    exported = api.export(
         run,
         cast("Format", to),
         type=cast("GgufType", type),

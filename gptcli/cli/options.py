@@ -146,7 +146,7 @@ Context = Annotated[
 Checkpoint = Annotated[str, typer.Option("--checkpoint", metavar="best|last|STEP", help="Weights of the run to load.")]
 
 
-def number_format(name: str) -> DtypeName | None:
+def dtype_or_none(name: str) -> DtypeName | None:
     """The value of --dtype, None for auto; raises UsageError for an unknown dtype."""
     from gptcli.config import DtypeName
     from gptcli.errors import UsageError

@@ -53,7 +53,8 @@ def sample(
 
     stated = stated_settings(sample, locals())
     spin_where_idle()  # before torch is imported, which reads the setting once
-    from gptcli.generation.loaded_model import load, sampling_config, turns
+    from gptcli import api
+    from gptcli.generation.loaded_model import sampling_config, turns
     from gptcli.ui.console import Output
     from gptcli.ui.generated import show_samples
 
@@ -61,8 +62,8 @@ def sample(
     given = {key.removeprefix("sampling."): value for key, value in stated.items() if key.startswith("sampling.")}
     config = sampling_config(**given)
     prompts = _prompts(prompt, prompt_file, interactive)
-    how: dict[str, Any] = {"dtype": options.number_format(dtype), "quantize": None if quantize == "none" else "int8"}
-    model = load(run, checkpoint=checkpoint, device=device, context=context, quiet=quiet, **how)
+    how: dict[str, Any] = {"dtype": options.dtype_or_none(dtype), "quantize": None if quantize == "none" else "int8"}
+    model = api.load(run, checkpoint=checkpoint, device=device, context=context, quiet=quiet, **how)
     for note in model.notes if run else (f"Sampling from {model.path}, the newest run.", *model.notes):
         output.note(note)
     output.detail(model.describe(config.num_samples))

@@ -46,7 +46,7 @@ class Pretrained:
 
     def layer(self) -> Values:
         """The layer of a run's config that the model decides."""
-        return {"model": {key: getattr(self.config, key) for key in (*ARCHITECTURE, "block_size")}}
+        return {"model": self.config.model_dump(include={*ARCHITECTURE, "block_size"})}
 
     def vocab_size(self, tokenizer: Tokenizer) -> int:
         """Rows of the run's vocabulary: those of the model, and more where `tokenizer` has more ids."""
