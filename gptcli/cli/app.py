@@ -12,7 +12,7 @@ from gptcli import __version__
 from gptcli.cli.boundary import exit_code_of, guarded
 
 COMMANDS = {
-    "tokenize": "Turn text into tokens once, for several trainings.",
+    "tokenize": "Turn text into tokens once, for several runs.",
     "train": "Train a model on text, or go on with a run that was stopped.",
     "sample": "Write text with a trained model.",
     "eval": "Score texts with a model: loss, perplexity, bits per byte and per character.",
