@@ -29,7 +29,7 @@ from benchmarks.measure import held_by, save
 from gptcli.dataset.folder import open_dataset
 from gptcli.machine import cores
 from gptcli.tokenizer.bpe import train_bpe
-from gptcli.tokenizer.cuts import recut
+from gptcli.tokenizer.corpus import recut
 from gptcli.tokenizer.document import bytes_of_entry
 from gptcli.tokenizer.tokenizer import Tokenizer
 

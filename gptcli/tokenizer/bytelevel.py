@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from typing import Literal
@@ -12,7 +13,7 @@ import numpy as np
 import tokenizers
 
 from gptcli.errors import TokenizerError
-from gptcli.tokenizer.cuts import recut
+from gptcli.tokenizer.corpus import CorpusEncoder, recut
 from gptcli.tokenizer.document import (
     END_OF_TEXT,
     Document,
@@ -24,26 +25,40 @@ from gptcli.tokenizer.document import (
     library_errors,
 )
 from gptcli.tokenizer.interruptible import run_interruptible
-from gptcli.tokenizer.words import WordEncoder
 
 Unknown = Literal["error", "skip"]
 _NEVER_IN_UTF8 = frozenset(b"\xc0\xc1" + bytes(range(0xF5, 0x100)))
 _NAMED_CHARACTERS = 10
+_FORMS: tuple[Literal["NFC"], Literal["NFD"]] = ("NFC", "NFD")
+"""Unicode's two ways to write an accented letter: as one character, or as a letter and a combining mark."""
+_NORMALIZE = "Normalize the text to {form}; in Python: `unicodedata.normalize('{form}', text)`."
 
 
-class ByteLevelTokenizer:
-    """A byte-level BPE from a `tokenizer.json`. `name` is how errors call it.
+class Tokenizer:
+    """Text to ids and back: a byte-level BPE from a `tokenizer.json`. Errors call it `name`.
 
     Raises TokenizerError if `document` is not a byte-level BPE or contradicts itself.
     """
 
     kind = "bpe"
+    """`char` or `bpe`."""
+    vocab_size: int
+    """Rows that a model needs: the largest id + 1."""
+    end_of_text: int | None
+    """The id of `<|endoftext|>`; None where a foreign tokenizer has none."""
+    fingerprint: str
+    """Hexadecimal sha256 of the tokenizer's canonical form."""
+    emittable: np.ndarray
+    """bool (vocab_size,): the ids that encoded text can contain, and `end_of_text`."""
+    cuttable: bool
+    """Whether a long text can be encoded in pieces: GPT-2's pattern splits it into words, and nothing else does."""
 
     def __init__(self, document: Document, name: str = "The tokenizer") -> None:
         self._document = checked(document, name)
         self.fingerprint = fingerprint(self._document)
         self._name = name
-        self.cuttable = _words_of_gpt2(self._document)
+        added_words = [token for token in added_tokens(self._document) if not token.get("special")]
+        self.cuttable = cuts_like_gpt2(self._document) and not added_words
         with library_errors(name, foreign=True):
             self._library = tokenizers.Tokenizer.from_str(json.dumps(self._document))
         self._library.encode_special_tokens = True  # a literal <|endoftext|> in a text is ordinary text
@@ -72,7 +87,7 @@ class ByteLevelTokenizer:
     def encode(self, text: str, *, unknown: Unknown = "error") -> list[int]:
         """Ids of a text. Text never gives a special id: a literal `<|endoftext|>` is encoded as its characters.
 
-        A character that the tokenizer has no ids for is left out (`skip`), or a TokenizerError that names it.
+        A character that the tokenizer has no ids for is skipped, or raises a TokenizerError that names it.
         """
         if unknown == "error":
             self.refuse_unknown(text)
@@ -80,11 +95,11 @@ class ByteLevelTokenizer:
 
     def known_part(self, text: str) -> str:
         """A text without the characters that the tokenizer has no ids for."""
-        strangers = self.unknown_characters(text)
-        return text.translate(dict.fromkeys(map(ord, strangers))) if strangers else text
+        missing = self.unknown_characters(text)
+        return text.translate(dict.fromkeys(map(ord, missing))) if missing else text
 
     def encode_pieces(self, pieces: Iterable[str]) -> Iterator[np.ndarray]:
-        """Ids of one text that comes in pieces, parted anywhere: the same ids as those of the whole text.
+        """Ids of one text that comes in pieces, cut anywhere: the same ids as those of the whole text.
 
         Memory is bounded where `cut` bounds it. Raises TokenizerError for unknown characters.
         """
@@ -93,7 +108,7 @@ class ByteLevelTokenizer:
     def cut(self, pieces: Iterable[str]) -> Iterator[str]:
         """The same text in pieces that, encoded one by one, give its ids.
 
-        Where a tokenizer does not cut words as GPT-2 does nobody can know a safe cut, and the text comes whole.
+        Where a tokenizer does not split words as GPT-2 does, no cut is known to be safe, and the text comes whole.
         """
         if self.cuttable:
             yield from recut(pieces)
@@ -103,7 +118,7 @@ class ByteLevelTokenizer:
     def encode_texts(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
         """The ids of each text by itself. Raises TokenizerError for unknown characters."""
         if self.cuttable:
-            yield from self._words.encode(self._known(texts))
+            yield from self._corpus_encoder.encode(self._known(texts))
         else:
             for text in self._known(texts):
                 (ids,) = _encode_batch(self._library, self._name, [text], foreign=True)
@@ -117,8 +132,11 @@ class ByteLevelTokenizer:
 
     def refuse_unknown(self, text: str) -> None:
         """Raise a TokenizerError that names the characters of `text` that the tokenizer has no ids for, if any."""
-        if strangers := self.unknown_characters(text):
-            raise _unknown_error(strangers)
+        if missing := self.unknown_characters(text):
+            normalized: dict[str, list[str]] = {
+                form: self.unknown_characters(unicodedata.normalize(form, text)) for form in _FORMS
+            }
+            raise _unknown_error(missing, normalized)
 
     def unknown_characters(self, text: str) -> list[str]:
         """The distinct characters of `text` that the tokenizer has no ids for, sorted."""
@@ -127,11 +145,11 @@ class ByteLevelTokenizer:
         return sorted(character for character in set(text) if not self._knows(character))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids: their bytes joined, invalid UTF-8 as U+FFFD; special ids and holes give nothing."""
+        """The text of ids: their bytes joined, invalid UTF-8 as U+FFFD; special ids and unused ids give nothing."""
         return b"".join(self.token_bytes(token) for token in ids).decode("utf-8", errors="replace")
 
     def token_bytes(self, token: int) -> bytes:
-        """The bytes that one id stands for: b"" for special ids and holes."""
+        """The bytes of one id: b"" for special and unused ids."""
         if not 0 <= token < self.vocab_size:
             raise TokenizerError(f"The tokenizer has no id {token}; its ids are 0 to {self.vocab_size - 1}.")
         return self._bytes[token]
@@ -145,9 +163,9 @@ class ByteLevelTokenizer:
         return json.dumps(self._document, indent=2, ensure_ascii=False) + "\n"
 
     @cached_property
-    def _words(self) -> WordEncoder:
-        # Without a way back to this object: in a circle, its tables of some 50 MB would wait for the garbage collector.
-        return WordEncoder(partial(_encode_batch, self._library, self._name, foreign=False))
+    def _corpus_encoder(self) -> CorpusEncoder:
+        # It holds no reference to this object: its tables of some 50 MB would wait for the garbage collector.
+        return CorpusEncoder(partial(_encode_batch, self._library, self._name, foreign=False))
 
     def _encode_known(self, text: str) -> list[int]:
         with library_errors(self._name, foreign=not self.cuttable):
@@ -158,14 +176,8 @@ class ByteLevelTokenizer:
         return _is_unicode(character) and self._missing_bytes.isdisjoint(character.encode())
 
 
-def _words_of_gpt2(document: Document) -> bool:
-    """Whether text is cut into words by GPT-2's pattern and by nothing else, so that `recut` is safe."""
-    ordinary_added = any(not token.get("special") for token in added_tokens(document))
-    return cuts_like_gpt2(document) and not ordinary_added
-
-
 def _is_unicode(text: str) -> bool:
-    """False for text with lone surrogates, which UTF-8 cannot write (bytes of a command line that are not UTF-8)."""
+    """False for text with lone surrogates, which UTF-8 cannot encode (a command line's bytes that are not UTF-8)."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -179,11 +191,26 @@ def _encode_batch(library: tokenizers.Tokenizer, name: str, texts: list[str], *,
         return [encoding.ids for encoding in encodings]
 
 
-def _unknown_error(strangers: list[str]) -> TokenizerError:
-    named = ", ".join(f"{character!r} (U+{ord(character):04X})" for character in strangers[:_NAMED_CHARACTERS])
-    more = len(strangers) - _NAMED_CHARACTERS
-    return TokenizerError(
-        f"The tokenizer does not know {'the character' if len(strangers) == 1 else 'the characters'} {named}"
-        + (f" and {more:,} more." if more > 0 else "."),
-        "Leave them out (--unknown skip: sample and eval do so), or use a BPE tokenizer, which knows every character.",
-    )
+def _unknown_error(missing: list[str], normalized: Mapping[str, list[str]]) -> TokenizerError:
+    """An error that names the characters `missing`, and the normalization that avoids some or all of them.
+
+    `normalized` has the characters that are unknown in each normalization of the text.
+    """
+    named = ", ".join(map(_named, missing[:_NAMED_CHARACTERS]))
+    more = len(missing) - _NAMED_CHARACTERS
+    message = f"The tokenizer does not know the character{'s' * (len(missing) > 1)} {named}"
+    message += f" and {more:,} more" if more > 0 else ""
+    form, left = min(normalized.items(), key=lambda item: len(item[1]))
+    if not left:
+        message += f", but it knows all characters of the same text normalized to {form}"
+        return TokenizerError(f"{message}.", _NORMALIZE.format(form=form))
+    hint = "Use a BPE tokenizer, which knows every character; or skip them (sample and eval: `unknown = skip`)."
+    if set(left) < set(missing):
+        message += f"; normalized to {form}, the same text has only {len(left):,} unknown"
+        hint = f"{_NORMALIZE.format(form=form)} {hint}"
+    return TokenizerError(f"{message}.", hint)
+
+
+def _named(character: str) -> str:
+    """A character as people see it, and its code point: 'é' (U+00E9), '◌́' (U+0301)."""
+    return f"{'◌' * (unicodedata.combining(character) > 0) + character!r} (U+{ord(character):04X})"

@@ -1,44 +1,31 @@
 """Runs a native call in a thread, so that Ctrl-C need not wait for it to return.
 
-A signal's handler runs in the main thread, between two steps of Python. While a compiled library is at work in that
-thread there are none, for seconds where a vocabulary is learned. So the library works in another thread, and the main
-one waits in a way that can be interrupted. A thread cannot be stopped: it ends with the process (see `__main__`).
+Python runs a signal's handler in the main thread, between two bytecodes. A compiled library that works in that thread
+delays it, for seconds where a text is long. So the library works in another thread, and the main thread waits for it,
+which can be interrupted. A thread cannot be stopped: it ends with the process (see `__main__`).
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TypeVar
 
 Result = TypeVar("Result")
 
 
 def run_interruptible(work: Callable[[], Result]) -> Result:
-    """What `work()` returns or raises. Where a signal's handler raises, that comes through at once."""
+    """The result of `work()`, or its exception. An exception of a signal's handler comes through at once."""
     if threading.current_thread() is not threading.main_thread():
         return work()  # no signals here
-    return begin(work)()
+    future: Future[Result] = Future()
 
-
-def begin(work: Callable[[], Result]) -> Callable[[], Result]:
-    """Begin `work()` beside what comes next; what this returns waits for its end, and returns or raises what it did."""
-    results: list[Result] = []
-    errors: list[BaseException] = []
-
-    def keep() -> None:
+    def run() -> None:
         try:
-            results.append(work())
-        except BaseException as error:  # to be raised where it is waited for
-            errors.append(error)
+            future.set_result(work())
+        except BaseException as error:  # a panic of the library is no Exception
+            future.set_exception(error)
 
-    thread = threading.Thread(target=keep, daemon=True)
-    thread.start()
-
-    def wait() -> Result:
-        thread.join()
-        if errors:
-            raise errors[0]
-        return results[0]
-
-    return wait
+    threading.Thread(target=run, daemon=True).start()
+    return future.result()

@@ -1,4 +1,4 @@
-"""One small interface over the tokenizers, loading one from its files, and decoding a stream.
+"""Loading a tokenizer from its files, and decoding a stream of tokens.
 
 >>> tokenizer = char_tokenizer("né")
 >>> tokenizer.encode("né"), tokenizer.vocab_size
@@ -8,78 +8,47 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Any
 
 from gptcli.errors import TokenizerError, reason_of
-from gptcli.tokenizer.bytelevel import ByteLevelTokenizer, Unknown
+from gptcli.tokenizer.bytelevel import Tokenizer
 from gptcli.tokenizer.char import CharTokenizer, alphabet_of
 from gptcli.tokenizer.document import END_OF_TEXT, TOKENIZER_FILE, Document, checked, new_document
 from gptcli.untrusted import read_bounded, strict_json
 
+__all__ = ["StreamDecoder", "Tokenizer", "holds_tokenizer", "is_path", "load_tokenizer", "parse_tokenizer"]
+
 _MAX_BYTES = 1 << 26
-"""Of a tokenizer's file; the largest that are published have half of it."""
-_HINT = "A tokenizer is a tokenizer.json, a folder that holds one, or GPT-2's vocab.json with merges.txt beside it."
-
-
-class Tokenizer(Protocol):
-    """Text to ids and back. `ByteLevelTokenizer` and `CharTokenizer` are the two behind it."""
-
-    kind: str
-    """`char` or `bpe`."""
-    vocab_size: int
-    """Rows that a model needs: the largest id + 1."""
-    end_of_text: int | None
-    """The id of `<|endoftext|>`; None where a foreign tokenizer has none."""
-    fingerprint: str
-    """Hexadecimal sha256 of the tokenizer's canonical form."""
-    emittable: np.ndarray
-    """bool (vocab_size,): the ids that encoded text can contain, and `end_of_text`."""
-
-    cuttable: bool
-    """Whether a long text can be encoded in pieces."""
-
-    def encode(self, text: str, *, unknown: Unknown = "error") -> list[int]: ...
-    def encode_pieces(self, pieces: Iterable[str]) -> Iterator[np.ndarray]: ...
-    def cut(self, pieces: Iterable[str]) -> Iterator[str]: ...
-    def encode_texts(self, texts: Iterable[str]) -> Iterator[np.ndarray]: ...
-    def unknown_characters(self, text: str) -> list[str]: ...
-    def known_part(self, text: str) -> str: ...
-    def refuse_unknown(self, text: str) -> None: ...
-    def decode(self, ids: Sequence[int]) -> str: ...
-    def token_bytes(self, token: int) -> bytes: ...
-    def pieces(self, text: str) -> list[tuple[int, bytes]]: ...
-    def to_json(self) -> str: ...
+"""Size limit for tokenizer files: twice the largest published one."""
+_HINT = "A tokenizer is a tokenizer.json, a folder that contains one, or GPT-2's vocab.json with merges.txt beside it."
 
 
 class StreamDecoder:
-    """Decodes token by token and never splits a character: its parts joined are `tokenizer.decode` of all ids."""
+    """Decodes token by token without splitting characters: the parts joined equal `tokenizer.decode` of all ids."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, token: int) -> str:
-        """The text that is certain now: "" while a character is incomplete."""
+        """The text that this token completes: "" while a character is incomplete."""
         return self._decoder.decode(self._tokenizer.token_bytes(token))
 
     def finish(self) -> str:
-        """What is left at the end: "" or a replacement character for a cut one."""
+        """The rest of the text at the end: "", or U+FFFD for an incomplete character."""
         return self._decoder.decode(b"", final=True)
 
 
 def is_path(kind: str) -> bool:
-    """Whether a tokenizer is named by its file rather than by its kind."""
+    """Whether a `tokenizer.kind` is the path of a tokenizer's file."""
     return kind not in ("auto", "char", "bpe")
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer in `path`: a tokenizer.json, a folder that holds one, or a GPT-2 vocab.json (+ merges.txt).
+    """The tokenizer in `path`: a tokenizer.json, a folder that contains one, or a GPT-2 vocab.json (+ merges.txt).
 
-    Raises TokenizerError for everything else, such as a file that is cut off or not byte-level.
+    Raises TokenizerError for anything else, such as a file that is truncated or not byte-level.
     """
     file = _file_of(path)
     if file.exists() and not file.is_file():
@@ -102,11 +71,11 @@ def _tokenizer_of(content: Any, file: Path) -> Tokenizer:
     document = checked(content, name)
     if alphabet := alphabet_of(document):
         return CharTokenizer(document, alphabet, name)
-    return ByteLevelTokenizer(document, name)
+    return Tokenizer(document, name)
 
 
 def holds_tokenizer(folder: Path) -> bool:
-    """Whether a folder holds a file that `load_tokenizer` would read."""
+    """Whether a folder contains a file that `load_tokenizer` would read."""
     return _file_in(folder) is not None
 
 
@@ -116,11 +85,11 @@ def _file_in(folder: Path) -> Path | None:
 
 
 def _file_of(path: Path) -> Path:
-    """The JSON file that `path` means."""
+    """The JSON file of the tokenizer in `path`."""
     if path.is_dir():
         if file := _file_in(path):
             return file
-        raise TokenizerError(f"The folder '{path}' holds no {TOKENIZER_FILE}.", _HINT)
+        raise TokenizerError(f"The folder '{path}' contains no {TOKENIZER_FILE}.", _HINT)
     if path.name.endswith("merges.txt"):
         return path.with_name(path.name.removesuffix("merges.txt") + "vocab.json")
     return path
@@ -153,12 +122,12 @@ def _read_json(path: Path, name: str) -> Any:
 
 
 def _is_vocabulary(content: object) -> bool:
-    """Whether this is GPT-2's vocab.json, a flat table of entries and ids."""
+    """Whether this is the content of GPT-2's vocab.json, a flat table of entries and ids."""
     return isinstance(content, dict) and bool(content) and all(type(token) is int for token in content.values())
 
 
 def _gpt2_document(vocab: dict[str, int], merges_file: Path, name: str) -> Document:
-    """`tokenizer.json` of the pair of files that OpenAI published; merges.txt has one pair a line after its header."""
+    """The `tokenizer.json` for OpenAI's pair of files; merges.txt has a header, then one pair per line."""
     lines = _read(merges_file, f"The merges '{merges_file}'").split("\n")
     merges = [tuple(line.rstrip("\r").split(" ")) for line in lines if line.strip() and not line.startswith("#version")]
     if not all(len(merge) == 2 for merge in merges):

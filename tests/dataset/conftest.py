@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gptcli.tokenizer.bpe import train_bpe
-from gptcli.tokenizer.bytelevel import ByteLevelTokenizer
+from gptcli.tokenizer.bytelevel import Tokenizer
 from tests.tokenizer.text_samples import LESSON
 
 
 @pytest.fixture(scope="session")
-def bpe() -> ByteLevelTokenizer:
+def bpe() -> Tokenizer:
     return train_bpe([LESSON * 3], 420)

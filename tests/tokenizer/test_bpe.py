@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptcli.errors import TokenizerError
-from gptcli.tokenizer import bytelevel, cuts, splitting, words
+from gptcli.tokenizer import bytelevel
 from gptcli.tokenizer.bpe import train_bpe
-from gptcli.tokenizer.bytelevel import ByteLevelTokenizer
+from gptcli.tokenizer.bytelevel import Tokenizer
+from gptcli.tokenizer.corpus import CorpusEncoder, encoder, pattern
 from gptcli.tokenizer.document import bytes_of_entry
 from gptcli.tokenizer.tokenizer import StreamDecoder
 from tests.tokenizer.text_samples import LESSON, some, split_at, texts
@@ -23,22 +24,22 @@ from tests.tokenizer.text_samples import LESSON, some, split_at, texts
 SEVERAL_CUTS = st.lists(st.integers(0, 200), max_size=5)
 
 
-def comes_back(tokenizer: ByteLevelTokenizer, text: str) -> bool:
+def comes_back(tokenizer: Tokenizer, text: str) -> bool:
     return tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def pieces_equal_whole(tokenizer: ByteLevelTokenizer, text: str, places: list[int]) -> bool:
+def pieces_equal_whole(tokenizer: Tokenizer, text: str, places: list[int]) -> bool:
     pieces = [ids.tolist() for ids in tokenizer.encode_pieces(split_at(text, places))]
     return list(chain.from_iterable(pieces)) == tokenizer.encode(text)
 
 
 @some
 @given(text=texts)
-def test_any_text_comes_back(bpe: ByteLevelTokenizer, text: str) -> None:
+def test_any_text_comes_back(bpe: Tokenizer, text: str) -> None:
     assert comes_back(bpe, text)
 
 
-def test_any_text_comes_back_control(bpe: ByteLevelTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_text_comes_back_control(bpe: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bytelevel, "bytes_of_entry", lambda entry: (bytes_of_entry(entry) or b"")[::-1])
     assert not comes_back(train_bpe([LESSON], 300), "the cat")
 
@@ -46,107 +47,89 @@ def test_any_text_comes_back_control(bpe: ByteLevelTokenizer, monkeypatch: pytes
 @pytest.mark.parametrize("size", [1, 7, 1 << 16])
 @some
 @given(text=texts, places=SEVERAL_CUTS)
-def test_pieces_equal_whole(bpe: ByteLevelTokenizer, size: int, text: str, places: list[int]) -> None:
+def test_pieces_equal_whole(bpe: Tokenizer, size: int, text: str, places: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuts, "PIECE_CHARACTERS", size)
+        patch.setattr(pattern, "PIECE_CHARACTERS", size)
         assert pieces_equal_whole(bpe, text, places)
 
 
-def test_pieces_equal_whole_control_cuts(bpe: ByteLevelTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuts, "PIECE_CHARACTERS", 1)
+def test_pieces_equal_whole_control_cuts(bpe: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pattern, "PIECE_CHARACTERS", 1)
     text = "the cat\u2028\u2028sat"
     assert pieces_equal_whole(bpe, text, [])
-    monkeypatch.setattr(cuts, "is_cut", lambda before, after: True)
+    monkeypatch.setattr(pattern, "is_cut", lambda before, after: True)
     assert not pieces_equal_whole(bpe, text, [])
 
 
-def test_pieces_equal_whole_control_words(bpe: ByteLevelTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_equal_whole_control_words(bpe: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "the cat sat on the mat"
     assert pieces_equal_whole(bpe, text, [])
-    monkeypatch.setattr(splitting, "_BLANK", 0)
+    monkeypatch.setattr(pattern, "_BLANK", 0)
     assert not pieces_equal_whole(bpe, text, [])
 
 
-def test_word_memory_that_overflows_changes_nothing(bpe: ByteLevelTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "_MAX_WORDS", 3)
-    monkeypatch.setattr(cuts, "PIECE_CHARACTERS", 20)
+def test_word_memory_that_overflows_changes_nothing(bpe: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoder, "_MAX_WORDS", 3)
+    monkeypatch.setattr(pattern, "PIECE_CHARACTERS", 20)
     assert pieces_equal_whole(bpe, "a rose is a rose is a rose " * 20, [])
 
 
 def test_word_memory_survives_an_interruption() -> None:
-    def interrupted(batch: list[str]) -> list[list[int]]:
-        raise KeyboardInterrupt
+    def encode_batch(batch: list[str]) -> list[list[int]]:
+        if interrupted:
+            raise KeyboardInterrupt
+        return [[len(word)] for word in batch]
 
-    words_of = words.WordEncoder(interrupted)
+    words, interrupted = CorpusEncoder(encode_batch), True
     with pytest.raises(KeyboardInterrupt):
-        list(words_of.encode(["a b"]))
-    words_of._encode_batch = lambda batch: [[len(word)] for word in batch]
-    assert [ids.tolist() for ids in words_of.encode(["a bc", "bc a"])] == [[1, 3], [2, 2]]
+        list(words.encode(["a b"]))
+    interrupted = False
+    assert [ids.tolist() for ids in words.encode(["a bc", "bc a"])] == [[1, 3], [2, 2]]
 
 
-def test_who_stops_half_way_spoils_nothing() -> None:
-    words_of = words.WordEncoder(lambda batch: [[len(word)] for word in batch])
-    stopped = words_of.encode(["a", "b ccc"])
+def test_stopping_half_way_changes_nothing() -> None:
+    words = CorpusEncoder(lambda batch: [[len(word)] for word in batch])
+    stopped = words.encode(["a", "b ccc"])
     next(stopped)
     stopped.close()
-    assert [ids.tolist() for ids in words_of.encode(["b ccc"])] == [[1, 4]]
+    assert [ids.tolist() for ids in words.encode(["b ccc"])] == [[1, 4]]
 
 
-def test_text_without_spaces_is_cut_too() -> None:
-    line = "你好，世界。今天天气很好。" * 5000
-    pieces = list(cuts.recut([line], 1000))
-    assert "".join(pieces) == line
-    assert max(map(len, pieces)) <= 1000
-
-
-def test_a_stretch_without_cut_stays_whole() -> None:
-    assert list(cuts.recut(["a" * 50, "b" * 50, " c"], 10)) == ["a" * 50 + "b" * 50, " c"]
-
-
-CUTS = ["a ", "s'", "a1", "1a", "。你", "é\n"]
-NO_CUTS = [" a", "'s", "ab", "\xa0 ", "!\x1c", "\r\n", "\u180ea"]
-
-
-@pytest.mark.parametrize("pair", CUTS + NO_CUTS)
-def test_is_cut(pair: str) -> None:
-    assert cuts.is_cut(pair[0], pair[1]) is (pair in CUTS)
-
-
-def never_special(tokenizer: ByteLevelTokenizer) -> bool:
+def never_special(tokenizer: Tokenizer) -> bool:
     text = "a<|endoftext|>b"
     ids = [*tokenizer.encode(text), *np.concatenate(list(tokenizer.encode_pieces([text]))).tolist()]
     return tokenizer.end_of_text not in ids and tokenizer.decode(ids) == text * 2
 
 
-def test_a_literal_end_of_text_is_ordinary(bpe: ByteLevelTokenizer) -> None:
+def test_a_literal_end_of_text_is_ordinary(bpe: Tokenizer) -> None:
     assert never_special(bpe)
 
 
-def test_a_literal_end_of_text_is_ordinary_control(bpe: ByteLevelTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_literal_end_of_text_is_ordinary_control(bpe: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bpe._library, "encode_special_tokens", False)
     assert not never_special(bpe)
 
 
-def streamed(tokenizer: ByteLevelTokenizer, ids: list[int]) -> str:
+def streamed(tokenizer: Tokenizer, ids: list[int]) -> str:
     decoder = StreamDecoder(tokenizer)
     return "".join([*map(decoder.push, ids), decoder.finish()])
 
 
 @some
 @given(ids=st.lists(st.integers(0, 419), max_size=60))
-def test_streamed_decoding_equals_whole(bpe: ByteLevelTokenizer, ids: list[int]) -> None:
+def test_streamed_decoding_equals_whole(bpe: Tokenizer, ids: list[int]) -> None:
     ids = [token % bpe.vocab_size for token in ids]
     assert streamed(bpe, ids) == bpe.decode(ids)
 
 
-def test_streamed_decoding_equals_whole_control(bpe: ByteLevelTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streamed_decoding_equals_whole_control(bpe: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = bpe.encode("🦊")  # not in the training text: several ids
     assert streamed(bpe, ids) == "🦊"
     monkeypatch.setattr(StreamDecoder, "push", lambda self, token: bpe.decode([token]))
     assert streamed(bpe, ids) != "🦊"
 
 
-def test_a_stream_never_shows_half_a_character(bpe: ByteLevelTokenizer) -> None:
+def test_a_stream_never_shows_half_a_character(bpe: Tokenizer) -> None:
     decoder = StreamDecoder(bpe)
     ids = bpe.encode("🦊")
     assert [decoder.push(token) for token in ids] == [*[""] * (len(ids) - 1), "🦊"]
@@ -154,7 +137,7 @@ def test_a_stream_never_shows_half_a_character(bpe: ByteLevelTokenizer) -> None:
     assert decoder.finish() == "\ufffd"
 
 
-def test_layout(bpe: ByteLevelTokenizer) -> None:
+def test_layout(bpe: Tokenizer) -> None:
     assert bpe.kind == "bpe"
     assert bpe.end_of_text == bpe.vocab_size - 1
     assert {bpe.token_bytes(token) for token in range(256)} == {bytes([byte]) for byte in range(256)}
@@ -183,18 +166,18 @@ def test_errors_of_the_text_come_through_training() -> None:
         train_bpe(broken(), 300)
 
 
-def test_lone_surrogates_are_unknown(bpe: ByteLevelTokenizer) -> None:
+def test_lone_surrogates_are_unknown(bpe: Tokenizer) -> None:
     with pytest.raises(TokenizerError, match=r"'\\udc80' \(U\+DC80\)"):
         bpe.encode("a\udc80")
     assert bpe.decode(bpe.encode("a\udc80b", unknown="skip")) == "ab"
 
 
-def test_an_id_that_is_none(bpe: ByteLevelTokenizer) -> None:
+def test_an_id_that_is_none(bpe: Tokenizer) -> None:
     with pytest.raises(TokenizerError, match="has no id -1"):
         bpe.decode([-1])
 
 
-def test_pieces(bpe: ByteLevelTokenizer) -> None:
+def test_pieces(bpe: Tokenizer) -> None:
     pieces = bpe.pieces("the café")
     assert b"".join(data for _, data in pieces).decode() == "the café"
     assert [token for token, _ in pieces] == bpe.encode("the café")

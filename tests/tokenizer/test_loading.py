@@ -13,7 +13,7 @@ from tokenizers import models, pre_tokenizers
 
 from gptcli.errors import TokenizerError
 from gptcli.tokenizer import bytelevel
-from gptcli.tokenizer.bytelevel import ByteLevelTokenizer
+from gptcli.tokenizer.bytelevel import Tokenizer
 from gptcli.tokenizer.document import CHARACTER_OF_BYTE
 from gptcli.tokenizer.tokenizer import load_tokenizer
 
@@ -35,16 +35,16 @@ def gpt2_pair(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def document(bpe: ByteLevelTokenizer) -> dict[str, Any]:
+def document(bpe: Tokenizer) -> dict[str, Any]:
     values: dict[str, Any] = json.loads(bpe.to_json())
     return values
 
 
-def load(folder: Path, document: object) -> ByteLevelTokenizer:
+def load(folder: Path, document: object) -> Tokenizer:
     path = folder / "tokenizer.json"
     path.write_text(document if isinstance(document, str) else json.dumps(document), encoding="utf-8")
     loaded = load_tokenizer(path)
-    assert isinstance(loaded, ByteLevelTokenizer)
+    assert isinstance(loaded, Tokenizer)
     return loaded
 
 
@@ -65,12 +65,12 @@ def test_gpt2_pair_with_a_missing_or_broken_half(gpt2_pair: Path) -> None:
         load_tokenizer(gpt2_pair)
 
 
-def test_a_saved_tokenizer_is_the_same(tmp_path: Path, bpe: ByteLevelTokenizer) -> None:
+def test_a_saved_tokenizer_is_the_same(tmp_path: Path, bpe: Tokenizer) -> None:
     assert load(tmp_path, bpe.to_json()).fingerprint == bpe.fingerprint
     assert load(tmp_path, json.dumps(json.loads(bpe.to_json()))).fingerprint == bpe.fingerprint
 
 
-def test_the_library_writes_what_we_read(tmp_path: Path, bpe: ByteLevelTokenizer) -> None:
+def test_the_library_writes_what_we_read(tmp_path: Path, bpe: Tokenizer) -> None:
     library = tokenizers.Tokenizer.from_str(bpe.to_json())
     library.enable_truncation(3)
     library.enable_padding(length=50)
@@ -209,7 +209,7 @@ def test_what_the_library_refuses_is_told_too(tmp_path: Path, document: dict[str
 def test_places_without_a_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match="There is no tokenizer"):
         load_tokenizer(tmp_path / "nowhere.json")
-    with pytest.raises(TokenizerError, match="holds no"):
+    with pytest.raises(TokenizerError, match="contains no"):
         load_tokenizer(tmp_path)
     with pytest.raises(TokenizerError, match="is not a file"):
         load_tokenizer(Path("/dev/null"))

@@ -15,9 +15,9 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 
-from gptcli.tokenizer import merges
 from gptcli.tokenizer.bpe import train_bpe
-from gptcli.tokenizer.merges import Merge, learn_merges
+from gptcli.tokenizer.corpus import merges
+from gptcli.tokenizer.corpus.merges import Merge, learn_merges
 from tests.tokenizer.text_samples import LESSON, some, texts
 
 BYTES = range(256)

@@ -1,4 +1,4 @@
-"""The table against a dict, with collisions on every shelf."""
+"""The table against a dict, with collisions in every cache."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gptcli.tokenizer import word_table
-from gptcli.tokenizer.word_table import WordTable
+from gptcli.tokenizer.corpus import word_table
+from gptcli.tokenizer.corpus.word_table import WordTable
 from tests.tokenizer.text_samples import some
 
 word = st.sampled_from([1, 2, 6, 7, 8, 9, 14, 15, 16, 17, 30, 31, 32, 33, 70]).flatmap(
@@ -40,7 +40,7 @@ def as_a_dict_would(table: WordTable, batches: list[list[bytes]]) -> bool:
 @given(batches=st.lists(words, max_size=4))
 def test_numbers_are_those_of_a_dict(bits: int, batches: list[list[bytes]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(word_table, "_SHELVES", ((1, bits), (2, bits), (4, bits)))
+        patch.setattr(word_table, "_CACHES", ((1, bits), (2, bits), (4, bits)))
         assert as_a_dict_would(WordTable(), batches)
 
 
@@ -52,17 +52,9 @@ def test_numbers_control(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not as_a_dict_would(WordTable(), [[b"a"], [b"a\0\0"]])
 
 
-def test_words_are_found_on_the_shelves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_are_found_in_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     table = WordTable()
     batch = [b"a", b"bb" * 5, b"c" * 20]
     assert look_up(table, batch) == [0, 1, 2]
     monkeypatch.setattr(table, "_numbers", {})  # the dict is not asked again
     assert look_up(table, [*batch, *batch]) == [0, 1, 2, 0, 1, 2]
-
-
-def test_a_cleared_table_numbers_anew() -> None:
-    table = WordTable()
-    look_up(table, [b"a", b"b"])
-    table.clear()
-    assert len(table) == 0
-    assert look_up(table, [b"b", b"a"]) == [0, 1]

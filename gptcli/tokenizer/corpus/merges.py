@@ -1,27 +1,37 @@
-"""Learning the merges of a BPE from counted words (Sennrich et al. 2016, https://arxiv.org/abs/1508.07909).
+"""Learning the merges of a BPE (Sennrich et al. 2016, https://arxiv.org/abs/1508.07909).
 
-Again and again the pair of neighbours that occurs most often becomes a new symbol; of equally frequent pairs the one
-with the smaller symbols. All words lie in one row of arrays, each a chain of symbols, so that a merge is a few array
-operations at all places of its pair at once. The merges are those that the trainer of `tokenizers` learns.
+The words of the text are counted. Then, again and again, the most frequent pair of neighbours becomes a new symbol; of
+equally frequent pairs the one with the smaller symbols. All words are in one row of arrays, each a chain of symbols, so
+that a merge is a few array operations at all places of its pair at once.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
+
+from gptcli.tokenizer.corpus.pattern import Splitter, recut
+from gptcli.tokenizer.corpus.word_table import WordTable
 
 _END = -1
 """The symbol after each word."""
 _GONE = -2
-"""What stands where a symbol was merged into the one before it."""
+"""Marks a place whose symbol was merged into the one before it."""
 _LEFT = 1 << 32
 """A pair as one number: left · 2^32 + right. So pairs are ordered by left, then by right."""
 
 Merge = tuple[int, int]
 _Change = tuple[int, int, np.ndarray]
-"""A pair, how many times more or less it occurs, and the places of its left symbols."""
+"""A pair, the change of its count, and the places of its left symbols."""
+
+
+def learn_vocabulary(
+    pieces: Iterable[str], byte_symbols: Sequence[int], size: int, min_count: int
+) -> tuple[list[bytes], list[Merge]]:
+    """The entries and merges that a text in pieces teaches: `learn_merges` of its words."""
+    return learn_merges(*_counted_words(pieces), byte_symbols, size, min_count)
 
 
 def learn_merges(
@@ -29,8 +39,8 @@ def learn_merges(
 ) -> tuple[list[bytes], list[Merge]]:
     """The symbols as bytes, at most `size`, and the merges in the order in which they were learned.
 
-    `counts`, int64 (words,), says how often each word occurs, and `byte_symbols` (256,) which symbol each byte is.
-    Pairs that occur less than `min_count` times are not merged.
+    `counts`, int64 (words,), has the count of each word, and `byte_symbols` (256,) the symbol of each byte. Pairs that
+    occur less than `min_count` times are not merged.
     """
     entries = [bytes([byte]) for byte in np.argsort(byte_symbols).tolist()]
     symbols = {entry: symbol for symbol, entry in enumerate(entries)}
@@ -45,6 +55,18 @@ def learn_merges(
         merges.append((left, right))
         pairs.change(chains.merge(left, right, new, pairs.remove(pair)))
     return entries, merges
+
+
+def _counted_words(pieces: Iterable[str]) -> tuple[list[bytes], np.ndarray]:
+    """The distinct words of a text, and how often each occurs, int64 (words,)."""
+    splitter, table = Splitter(), WordTable()
+    counts = np.zeros(0, dtype=np.int64)
+    for text in recut(pieces):
+        numbers = table.look_up(*splitter.split(text))
+        if len(table) > len(counts):
+            counts = np.concatenate([counts, np.zeros(len(table), dtype=np.int64)])  # doubles, so this is rare
+        np.add.at(counts, numbers, 1)
+    return table.words(), counts[: len(table)]
 
 
 class _Chains:
@@ -66,7 +88,7 @@ class _Chains:
         return _grouped(left[places] * np.int64(_LEFT) + right[places], self._count[places], places)
 
     def merge(self, left: int, right: int, new: int, places: np.ndarray) -> Iterator[_Change]:
-        """Merge a pair at those of `places` where it still stands: what pairs there are less and more of then."""
+        """Merge a pair at those of `places` where it still is; the changes of the pairs around it."""
         symbol = self._symbol
         places = places[symbol[places] == left]
         places = places[symbol[self._next[places]] == right]
@@ -91,9 +113,9 @@ class _Chains:
         return _grouped(np.concatenate(around), np.concatenate([-counts, counts]), np.concatenate([places, places]))
 
     def _every_other(self, places: np.ndarray) -> np.ndarray:
-        """Of places in order, those that remain if each takes the one after it: in "aaaaa" the pairs at 0 and 2."""
+        """Of places in order, those of pairs that do not overlap: in "aaaaa" the pairs at 0 and 2."""
         alone = np.ones(len(places), dtype=np.bool_)
-        alone[1:] = places[1:] != self._next[places[:-1]]  # begins a stretch
+        alone[1:] = places[1:] != self._next[places[:-1]]  # the first of a stretch
         index = np.arange(len(places))
         start = np.maximum.accumulate(np.where(alone, index, 0))
         kept: np.ndarray = places[(index - start) % 2 == 0]
@@ -101,12 +123,12 @@ class _Chains:
 
 
 class _Pairs:
-    """How often each pair occurs and where; places may be out of date, counts are not."""
+    """The count and the places of each pair; places may be out of date, counts are not."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
         self._places: dict[int, list[np.ndarray]] = {}
-        self._heap: list[tuple[int, int]] = []  # (-count, pair), with old counts among them
+        self._heap: list[tuple[int, int]] = []  # (-count, pair), old counts included
 
     def change(self, changes: Iterator[_Change]) -> None:
         for pair, count, places in changes:
@@ -118,7 +140,7 @@ class _Pairs:
                 self._counts[pair] += count
 
     def most_frequent(self, min_count: int) -> int | None:
-        """The pair that occurs most often; None where all occur less than `min_count` times."""
+        """The most frequent pair; None if it occurs less than `min_count` times."""
         while self._heap:
             count, pair = self._heap[0]
             now = self._counts.get(pair, 0)
@@ -131,7 +153,7 @@ class _Pairs:
         return None
 
     def remove(self, pair: int) -> np.ndarray:
-        """Forget a pair; int32 (places,)."""
+        """Forget a pair. Returns its places, int32 (n,)."""
         del self._counts[pair]
         return np.concatenate(self._places.pop(pair))
 

@@ -1,8 +1,8 @@
-"""Words as the library cuts them, for every character and for awkward mixtures."""
+"""Words as the library splits them, for every character and for awkward mixtures, and where a text can be cut."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers.pre_tokenizers import ByteLevel
 
-from gptcli.tokenizer import splitting
-from gptcli.tokenizer.splitting import Splitter
-from tests.tokenizer.text_samples import LESSON, some, texts
+from gptcli.tokenizer.corpus import pattern
+from gptcli.tokenizer.corpus.pattern import Splitter, is_cut, recut
+from tests.tokenizer.text_samples import LESSON, some, split_at, texts
 
 LIBRARY = ByteLevel(add_prefix_space=False)
 SPLITTER = Splitter()
@@ -63,7 +63,7 @@ def test_examples(text: str, words: list[str]) -> None:
 )
 def test_words_control(monkeypatch: pytest.MonkeyPatch, name: str, value: object) -> None:
     assert words_of(LESSON) == words_of_the_library(LESSON)
-    monkeypatch.setattr(splitting, name, value)
+    monkeypatch.setattr(pattern, name, value)
     assert words_of(LESSON) != words_of_the_library(LESSON)
 
 
@@ -71,3 +71,31 @@ def test_places_are_bytes() -> None:
     data, starts = SPLITTER.split("é ß")
     assert data == "é ß".encode()
     assert np.array_equal(starts, [0, 2])
+
+
+CUTS = ["a ", "s'", "a1", "1a", "。你", "é\n", "\u180ea"]
+NO_CUTS = [" a", "'s", "ab", "\xa0 ", "\r\n", "\x85a", "!\x1c", "\ud800!"]
+
+
+@pytest.mark.parametrize("pair", CUTS + NO_CUTS)
+def test_is_cut(pair: str) -> None:
+    assert is_cut(pair[0], pair[1]) is (pair in CUTS)
+
+
+@some
+@given(text=texts | contractions)
+def test_words_do_not_cross_cuts(text: str) -> None:
+    """Every cut that is allowed, in every context, and not only those that `recut` takes."""
+    places = [place for place in range(1, len(text)) if is_cut(text[place - 1], text[place])]
+    assert [*chain.from_iterable(map(words_of_the_library, split_at(text, places)))] == words_of_the_library(text)
+
+
+def test_text_without_spaces_is_cut_too() -> None:
+    line = "你好，世界。今天天气很好。" * 5000
+    pieces = list(recut([line], 1000))
+    assert "".join(pieces) == line
+    assert max(map(len, pieces)) <= 1000
+
+
+def test_a_stretch_without_cut_stays_whole() -> None:
+    assert list(recut(["a" * 50, "b" * 50, " c"], 10)) == ["a" * 50 + "b" * 50, " c"]

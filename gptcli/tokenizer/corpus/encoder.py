@@ -1,0 +1,66 @@
+"""Encoding word by word: only new words go to the library, since most of a text is the same words again and again.
+
+Merges never reach across words (see `pattern`), so the ids of a text are the ids of its words in a row.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, chain
+
+import numpy as np
+
+from gptcli.tokenizer.corpus.pattern import Splitter
+from gptcli.tokenizer.corpus.word_table import WordTable
+
+_MAX_WORDS = 1 << 19
+_MAX_IDS = 1 << 22
+
+
+class CorpusEncoder:
+    """Encodes texts word by word, and remembers the ids of each word; forgets all words when there are too many.
+
+    `encode_batch` gives the ids of words that are new.
+    """
+
+    def __init__(self, encode_batch: Callable[[list[str]], list[list[int]]]) -> None:
+        self._encode_batch, self._splitter = encode_batch, Splitter()
+        self._forget()
+
+    def encode(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
+        """The ids of each text, uint32, as if nothing came before or after it."""
+        for text in texts:
+            if len(self._table) > _MAX_WORDS or len(self._ids) > _MAX_IDS:
+                self._forget()
+            try:
+                ids = self._encoded(text)
+            except BaseException:  # an interruption too: half of a word's data may be there
+                self._forget()
+                raise
+            yield ids
+
+    def _encoded(self, text: str) -> np.ndarray:
+        known = len(self._table)
+        numbers = self._table.look_up(*self._splitter.split(text))
+        if new := self._table.words(known):
+            encoded = self._encode_batch([word.decode() for word in new])
+            self._starts.extend([*accumulate(map(len, encoded), initial=len(self._ids))][1:])
+            self._ids.extend(chain.from_iterable(encoded))
+        ids, starts = np.frombuffer(self._ids, np.uint32), np.frombuffer(self._starts, np.int64)
+        return _gathered(ids, starts, numbers)
+
+    def _forget(self) -> None:
+        self._table = WordTable()
+        self._ids, self._starts = array("I"), array("q", [0])  # word i has the ids starts[i] … starts[i + 1] - 1
+
+
+def _gathered(ids: np.ndarray, starts: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """The ids of words in a row: a gather of ragged rows."""
+    first = starts.take(numbers)
+    lengths = starts.take(numbers + 1) - first
+    ends = np.cumsum(lengths)
+    places = np.repeat(first - (ends - lengths), lengths)
+    places += np.arange(len(places))
+    gathered: np.ndarray = ids.take(places)
+    return gathered
