@@ -74,7 +74,7 @@ def tokenize(
     A dataset of exactly these sources and settings at `out` is opened instead, unless `force` is set. Raises UsageError
     for settings that contradict each other, ConfigError, CorpusError, TokenizerError, DatasetError or StorageError.
 
-    >>> tokenize("book.txt", "data/book").dataset.train.tokens
+    >>> tokenize("book.txt", "data/book").dataset.train.tokens  # doctest: +SKIP
     1003854
     """
     require_bpe_for_size(str(tokenizer), vocab_size)
