@@ -23,11 +23,11 @@ from typing import Any
 import torch
 
 from benchmarks.measure import RESULTS, save
-from gptcli.config import DataConfig, ModelConfig, RunConfig, TokenizerConfig, build_config
+from gptcli.config import ModelConfig, RunConfig, build_config
 from gptcli.config.presets import family
 from gptcli.config.values import Values
 from gptcli.dataset.folder import open_dataset
-from gptcli.dataset.preparing import prepare
+from gptcli.dataset.preparing import tokenize
 from gptcli.model.cost import parameter_count, training_flops
 from gptcli.model.gpt import GPT
 from gptcli.training.batches import Batches
@@ -131,7 +131,7 @@ def tasks() -> list[Task]:
 def measure(text: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch, ProcessPoolExecutor(2, get_context("spawn")) as workers:
         dataset = Path(scratch) / "text"
-        prepared = prepare([str(text)], dataset, TokenizerConfig(kind="char"), DataConfig())
+        prepared = tokenize(text, dataset, tokenizer="char")
         vocab_size = prepared.dataset.tokenizer.vocab_size
         losses: dict[tuple[str, str, float], list[float]] = {}
         todo = tasks()

@@ -1,8 +1,8 @@
-"""Write `cli.md`, the reference of all commands, from their own `--help`.
+"""Write `cli.md`, the reference of all commands, from their `--help`.
 
     python docs/generate_cli.py
 
-A test compares the file with what this gives.
+A test checks that the page is up to date.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PAGE = Path(__file__).with_name("cli.md")
 INTRODUCTION = """\
 # Commands
 
-What `gptcli COMMAND --help` says, for every command. This page is generated: `make docs` writes it again.
+The output of `gptcli COMMAND --help` for every command. `make docs` generates this page.
 """
 
 
@@ -39,12 +39,10 @@ def _section(command: str) -> str:
 
 
 def _help_of(command: str) -> str:
-    # Without rich there are no frames and no colours, and the width does not depend on the terminal.
+    # Without rich there are no frames and no colors, and the width does not depend on the terminal.
     environment = os.environ | {"TYPER_USE_RICH": "0", "COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"}
-    code = f"import sys; from gptcli.__main__ import main; sys.argv = {[*command.split(), '--help']!r}; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, encoding="utf-8", check=True
-    )
+    arguments = [sys.executable, "-m", *command.split(), "--help"]
+    done = subprocess.run(arguments, env=environment, capture_output=True, encoding="utf-8", check=True)
     return "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())
 
 

@@ -2,20 +2,21 @@
 
     GptcliError                exit 1, expected failure
     ├── UsageError             exit 2, wrong options
-    │   └── ConfigError        exit 2, a config key or value that cannot be
+    │   └── ConfigError        exit 2, an unknown config key or a bad value
     ├── CorpusError            text that cannot be read or used
-    ├── TokenizerError         a tokenizer file, or text that it cannot encode
-    ├── DatasetError           a dataset folder
-    ├── ModelFolderError       a run folder, checkpoint or Hugging Face folder
-    ├── ExportError            another tool's format that cannot hold the model, or an upload
-    ├── StorageError           disk full, read-only, a foreign file in the way
-    ├── DeviceError            a device or precision that is not here
-    ├── OutOfMemoryError       more memory than there is
+    ├── TokenizerError         a bad tokenizer file, or text that it cannot encode
+    ├── DatasetError           a bad dataset folder
+    ├── ModelFolderError       a bad run folder, checkpoint or Hugging Face folder
+    ├── ExportError            a model that a format cannot hold, or a failed upload
+    ├── StorageError           disk full or read-only, or another file in the way
+    ├── DeviceError            a device or dtype that this machine does not have
+    ├── OutOfMemoryError       too little memory
     ├── NonFiniteError         exit 3, the loss became NaN or infinite
     └── Interrupted            exit 129, 130 or 143, stopped by a signal after saving
 
-Each carries one human sentence and a hint of what to do next. The command line turns them into text and an exit code
-in one place; nothing below it prints or exits.
+Each has a message and a hint. They name a setting in backticks, as in `train.micro_batch_size = 4` or `out`, and never
+an option: the command line translates settings into options, and errors into text and an exit code. Nothing below it
+prints or exits.
 """
 
 from __future__ import annotations
@@ -26,27 +27,32 @@ MAX_MESSAGE_CHARACTERS = 2000
 
 
 def reason_of(error: OSError) -> str:
-    """What the operating system says, for the middle of a sentence: "no space left on device"."""
+    """The reason of the operating system, in lower case: "no space left on device"."""
     return (error.strerror or str(error)).lower()
 
 
 def first_line(error: Exception) -> str:
-    """What a library's error says, where it may say pages; its name if it says nothing."""
+    """First line of an error's text, which may have pages; the name of its class if it has none."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def clause(sentence: str) -> str:
-    """A sentence as a part of another one: "The file is cut off." → "the file is cut off"."""
+    """A sentence as a clause: "The file is cut off." → "the file is cut off"."""
     return sentence[:1].lower() + sentence[1:].rstrip(".")
 
 
+def counted(count: int, noun: str) -> str:
+    """A number with its noun: "1 token", "2,000 tokens"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 class GptcliError(Exception):
-    """An expected failure: `message` is one human sentence, `hint` says what to do next ("" for none)."""
+    """An expected failure: `message` is one sentence, `hint` says what to do next ("" for none)."""
 
     exit_code = 1
 
     def __init__(self, message: str, hint: str = "") -> None:
-        # What a stranger's file puts into a sentence may be endless.
+        # A message may quote a file, which may have a very long line.
         message = message if len(message) <= MAX_MESSAGE_CHARACTERS else f"{message[:MAX_MESSAGE_CHARACTERS]}…"
         super().__init__(message)
         self.message = message
@@ -60,7 +66,7 @@ class UsageError(GptcliError):
 
 
 class ConfigError(UsageError):
-    """A config file, setting or flag with an unknown key or an impossible value."""
+    """An unknown config key, or a value that it cannot have."""
 
 
 class CorpusError(GptcliError):
@@ -84,15 +90,15 @@ class ExportError(GptcliError):
 
 
 class StorageError(GptcliError):
-    """The disk refused: full, read-only, or something else stands where output should go."""
+    """A full or read-only disk, or another file or folder at the place of the output."""
 
 
 class DeviceError(GptcliError):
-    """A device or number format that this machine does not have."""
+    """A device or dtype that this machine does not have."""
 
 
 class OutOfMemoryError(GptcliError):
-    """The work needs more memory than the device has free."""
+    """Not enough free memory on the device."""
 
 
 class NonFiniteError(GptcliError):
@@ -101,7 +107,7 @@ class NonFiniteError(GptcliError):
     exit_code = 3
 
 
-class Interrupted(GptcliError):  # noqa: N818 - being told to stop is not an error
+class Interrupted(GptcliError):  # noqa: N818 - not an error
     """Stopped by a signal, after saving. The exit code is 129 for SIGHUP, 130 for SIGINT, 143 for SIGTERM."""
 
     def __init__(self, message: str, hint: str = "", signum: int = signal.SIGINT) -> None:

@@ -1,4 +1,4 @@
-"""What this machine has: memory that is free, memory that this process holds, cores, a compiler."""
+"""Resources of this machine: memory, cores, a compiler."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # importing it takes seconds, and who asks for cores may do without it
+if TYPE_CHECKING:  # importing it takes seconds
     import torch
 
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that this process can still take on `device`.
+    """Bytes that this process can still allocate on `device`.
 
-    On Linux the kernel's own estimate (MemAvailable), or what the process's control groups leave if that is less, so
-    that a container's limit counts; on macOS the free and reclaimable pages.
+    On Linux this is the kernel's estimate (MemAvailable), or the rest of the control groups' limits if that is less, so
+    that a container's limit counts; on macOS, the free and reclaimable pages.
     """
     import torch
 
@@ -37,7 +37,7 @@ def free_memory(device: torch.device) -> int:
 
 
 def total_memory(device: torch.device) -> int:
-    """Bytes of memory that `device` has."""
+    """Total bytes of memory of `device`."""
     import torch
 
     if device.type == "cuda":
@@ -48,7 +48,7 @@ def total_memory(device: torch.device) -> int:
 
 
 def resident_memory() -> int:
-    """Bytes of physical memory that this process holds now (macOS: held at most so far)."""
+    """Bytes of physical memory in use by this process (macOS: its peak)."""
     if sys.platform == "darwin":
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return _kilobytes(Path("/proc/self/status"), "VmRSS")
@@ -73,7 +73,7 @@ def cores() -> int:
 
 
 def compiler() -> str | None:
-    """The C++ compiler that torch.compile would find; None if there is none."""
+    """Name of the C++ compiler for torch.compile; None if there is none."""
     return next((name for name in (os.environ.get("CXX"), "g++", "clang++") if name and shutil.which(name)), None)
 
 
@@ -84,7 +84,7 @@ def _kilobytes(file: Path, key: str) -> int:
 
 
 def _cgroup_room(membership: Path, root: Path) -> list[int]:
-    """What is left under each memory limit of the process's control groups and the groups above them."""
+    """Bytes left under each memory limit of the process's control groups and their parents."""
     room = []
     for line in membership.read_text().splitlines() if membership.exists() else []:
         _, controllers, path = line.split(":", 2)
@@ -102,7 +102,7 @@ def _cgroup_room(membership: Path, root: Path) -> list[int]:
 
 
 def _room_in(group: Path, limit_name: str, usage_name: str, cache_name: str) -> list[int]:
-    """[bytes left under one group's limit], [] where it has none. Cached file pages count: they can be dropped."""
+    """Bytes left under one group's limit, [] if it has none. Cached file pages count as free: they can be dropped."""
     try:
         limit, usage = (group / limit_name).read_text().strip(), int((group / usage_name).read_text())
         statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())

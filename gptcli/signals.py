@@ -1,7 +1,8 @@
 """Stop signals: Ctrl-C, SIGTERM, and SIGHUP of a closed terminal.
 
 A signal ends the process at once (`end_on_signals`) until there is something to clean up; then it unwinds the stack
-(`unwind_on_signal`). Training saves first (`gptcli.runs.interrupt`). The exit code is always 128 plus the signal.
+(`unwind_on_signal`). Training saves first (`gptcli.cli.graceful_stop`). The exit code is always 128 plus the signal.
+The imports are few, since Ctrl-C shows a traceback until they are done.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import NoReturn
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SHOW_CURSOR = b"\x1b[?25h"
@@ -61,7 +61,7 @@ def unwind_on_signal() -> Iterator[Callable[[], int]]:
             signal.signal(signum, handler)
 
 
-def end_now(code: int) -> NoReturn:
+def end_now(code: int) -> None:
     """End the process with its output written, but without waiting for threads or running `atexit` functions."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, RuntimeError):  # RuntimeError: a signal came while the stream was flushed

@@ -1,7 +1,7 @@
-"""Reading files that come from strangers: never more than they may hold, and JSON without its traps.
+"""Reading untrusted files: a size limit, and JSON without its traps.
 
-Errors are ValueErrors whose text goes on after "cannot be read:", and OSErrors of the disk. Whoever reads a file knows
-how to call it, and turns them into an error of ours.
+Errors are ValueErrors whose text completes "cannot be read: …", and OSErrors of the disk. Callers turn them into errors
+of ours that name the file.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 MAX_DEPTH = 64
-"""Levels of objects and lists within each other."""
+"""Nesting levels of objects and lists."""
 MAX_DIGITS = 100
-"""Digits of a whole number: more would be no count, and does not fit into a float."""
+"""Digits of a whole number: far more than any count has, and still within a float."""
 _CHUNK_BYTES = 1 << 20
-"""Read at once, since Python takes memory for all that is asked for."""
+"""Size of one read, since Python allocates the whole size before it reads."""
 _HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def read_bounded(path: Path, most: int) -> bytes:
-    """The content of a regular file of at most `most` bytes, checked before it is read.
+    """The content of a regular file of at most `most` bytes, checked before reading.
 
-    A pipe or device in its place is never opened: it might not end.
+    Pipes and devices are never opened: they may not end.
     """
     size = path.stat().st_size
     if not path.is_file():
@@ -36,15 +36,15 @@ def read_bounded(path: Path, most: int) -> bytes:
                 content += piece
         size = len(content)
     if size > most:
-        raise ValueError(f"it is too large to be what its name says ({size:,} bytes, where {most:,} are allowed)")
+        raise ValueError(f"it is too large for a file of this kind ({size:,} bytes; the limit is {most:,})")
     return bytes(content)
 
 
 def strict_json(content: bytes | str) -> Any:
     """The value of a JSON text in UTF-8.
 
-    Refused is what programs read in different ways, or cannot use: a key that is there twice, NaN and infinity, numbers
-    beyond any count, deep nesting, half a character.
+    Raises ValueError for JSON that programs read in different ways or cannot use: duplicate keys, NaN and infinity,
+    huge numbers, deep nesting, lone surrogates.
     """
     text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
     try:
@@ -61,7 +61,7 @@ def strict_json(content: bytes | str) -> Any:
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a name from a file stands for something directly beside that file, and for nothing hidden."""
+    """Whether a name in a file can be that of a visible file in the same folder."""
     return bool(name) and not name.startswith(".") and not set(name) & {*"/\\\0"}
 
 
@@ -74,7 +74,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"it has {name}, which is no JSON")
+    raise ValueError(f"it has {name}, which is not valid JSON")
 
 
 def _float(digits: str) -> float:

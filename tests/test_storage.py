@@ -1,8 +1,9 @@
-"""What is written appears complete or not at all; one writer at a time; logs only grow."""
+"""Files and folders appear complete or not at all; one process writes at a time; logs only grow."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import subprocess
@@ -11,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from gptcli import storage
 from gptcli.errors import StorageError
 from gptcli.storage import (
     AppendLog,
@@ -23,8 +23,10 @@ from gptcli.storage import (
     remove_directory,
     remove_leftovers,
     to_json,
+    unnamed_file,
     write_file,
 )
+from tests.conftest import ROOT
 
 
 def fail_with(code: int) -> OSError:
@@ -39,7 +41,7 @@ def test_a_new_directory_has_its_manifest(tmp_path: Path) -> None:
     with new_directory(tmp_path / "a/b") as new:
         new.write("one", b"1")
         new.write("two", [b"2", memoryview(b"2")])
-        assert not (tmp_path / "a/b").exists(), "nothing is to be seen before all is there"
+        assert not (tmp_path / "a/b").exists(), "visible before it is complete"
     manifest = json.loads((tmp_path / "a/b/manifest.json").read_text())
     assert manifest["files"].keys() == {"one", "two"}
     assert mismatch(tmp_path / "a/b", {name: FileEntry(**entry) for name, entry in manifest["files"].items()}) == ""
@@ -51,7 +53,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
     def refuse(*arguments: object) -> None:
         raise fail_with(errno.ENOSPC)
 
-    monkeypatch.setattr(storage.os, where, refuse)
+    monkeypatch.setattr(os, where, refuse)
     with pytest.raises(StorageError, match="no space left") as caught, new_directory(tmp_path / "b") as new:
         new.write("one", b"1")
     assert "Free some space" in caught.value.hint
@@ -70,7 +72,7 @@ def test_a_body_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
-def test_what_stands_there_is_left_alone(tmp_path: Path, kind: str) -> None:
+def test_an_existing_file_or_folder_is_kept(tmp_path: Path, kind: str) -> None:
     place = tmp_path / "b"
     content = place if kind == "file" else place / "mine"
     content.parent.mkdir(exist_ok=True)
@@ -96,7 +98,7 @@ def test_a_file_is_old_or_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         raise fail_with(errno.EROFS)
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage.os, "replace", refuse)
+        patch.setattr(os, "replace", refuse)
         with pytest.raises(StorageError, match="read-only"):
             write_file(tmp_path / "a", b"new")
     assert (tmp_path / "a").read_bytes() == b"old"
@@ -105,7 +107,7 @@ def test_a_file_is_old_or_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (tmp_path / "a").read_bytes() == b"new"
 
 
-def test_a_mismatch_is_told(tmp_path: Path) -> None:
+def test_a_mismatch_is_found(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"abc")
     files = fingerprints(tmp_path)
     assert mismatch(tmp_path, files) == ""
@@ -141,7 +143,7 @@ def test_a_log_that_is_shorter_keeps_whole_lines(tmp_path: Path, content: str, l
     assert (tmp_path / "log").read_text() == left
 
 
-def test_what_a_full_disk_refuses_comes_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_that_a_full_disk_refuses_are_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = AppendLog(tmp_path / "log", 0)
     file = log._file
     if not os.path.exists("/dev/full"):
@@ -177,8 +179,7 @@ else:
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
     def other() -> str:
         command = [sys.executable, "-c", ANOTHER_WRITER, str(tmp_path / "run")]
-        root = Path(storage.__file__).parent.parent
-        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
     with FolderLock(tmp_path / "run"):
         assert other() == f"Another process is writing to '{tmp_path / 'run'}'."
@@ -187,16 +188,16 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
     assert other() == "taken"
 
 
-def test_a_lock_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object) -> None:
         raise fail_with(errno.ENOLCK)
 
-    monkeypatch.setattr(storage.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     with pytest.raises(StorageError, match="no locks available"):
         FolderLock(tmp_path)
 
 
-def test_leftovers_of_a_killed_process_go_and_nothing_else(tmp_path: Path) -> None:
+def test_only_leftovers_of_killed_processes_are_removed(tmp_path: Path) -> None:
     (tmp_path / ".step-00000005-4194999.partial").mkdir()
     (tmp_path / ".step-00000005-4194999.partial/model").write_text("half")
     (tmp_path / ".a-4194999.partial").write_text("half")
@@ -209,7 +210,7 @@ def test_leftovers_of_a_killed_process_go_and_nothing_else(tmp_path: Path) -> No
     remove_leftovers(tmp_path / "missing")
 
 
-def test_a_new_directory_removes_what_a_killed_process_left_of_it(tmp_path: Path) -> None:
+def test_a_new_directory_removes_its_own_leftovers(tmp_path: Path) -> None:
     for left in (".b-4194999.partial", ".c-4194999.partial"):
         (tmp_path / left).mkdir()
     with new_directory(tmp_path / "b") as new:
@@ -217,7 +218,7 @@ def test_a_new_directory_removes_what_a_killed_process_left_of_it(tmp_path: Path
     assert names(tmp_path) == {"b", ".c-4194999.partial"}
 
 
-def test_what_a_killed_process_was_about_to_replace_is_put_back(tmp_path: Path) -> None:
+def test_a_folder_that_was_about_to_be_replaced_is_put_back(tmp_path: Path) -> None:
     (tmp_path / ".b-4194999.replaced").mkdir()
     (tmp_path / ".b-4194999.replaced/one").write_text("old")
     (tmp_path / ".b-4194999.partial").mkdir()
@@ -226,13 +227,13 @@ def test_what_a_killed_process_was_about_to_replace_is_put_back(tmp_path: Path) 
     assert (tmp_path / "b/one").read_text() == "old"
     (tmp_path / ".b-4194999.replaced").mkdir()
     remove_leftovers(tmp_path)
-    assert (tmp_path / "b/one").read_text() == "old", "what stands in the place is newer"
+    assert (tmp_path / "b/one").read_text() == "old", "the folder in its place is newer"
     assert names(tmp_path) == {"b"}
 
 
 @pytest.mark.parametrize("failing", [1, 2, 3])
-def test_replacing_that_fails_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int) -> None:
-    """The first renaming takes the old folder away, the second brings the new one, the third clears up."""
+def test_a_failed_replacement_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int) -> None:
+    """The first renaming moves the old folder away, the second moves the new one in, the third starts the cleanup."""
     with new_directory(tmp_path / "b") as new:
         new.write("one", b"old")
     plain, calls = os.rename, iter(range(1, 10))
@@ -242,7 +243,7 @@ def test_replacing_that_fails_loses_nothing(tmp_path: Path, monkeypatch: pytest.
             raise fail_with(errno.EIO)
         plain(source, target)
 
-    monkeypatch.setattr(storage.os, "rename", rename)
+    monkeypatch.setattr(os, "rename", rename)
     with pytest.raises(StorageError), new_directory(tmp_path / "b", replace=True) as new:
         new.write("one", b"new")
     assert (tmp_path / "b/one").read_bytes() == (b"new" if failing == 3 else b"old")
@@ -264,3 +265,15 @@ def test_json_is_readable_and_strict() -> None:
     assert to_json({"a": "ä"}) == '{\n  "a": "ä"\n}\n'.encode()
     with pytest.raises(ValueError, match="not JSON compliant"):
         to_json({"a": float("nan")})
+
+
+def test_an_unnamed_file_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with unnamed_file() as file:
+        file.write(b"text")
+        file.seek(0)
+        assert file.read() == b"text"
+        assert names(tmp_path) == set()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    with pytest.raises(StorageError, match="no such file"), unnamed_file():
+        pass

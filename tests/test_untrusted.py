@@ -1,4 +1,4 @@
-"""Reading what strangers wrote: bounded, strict, and never from a pipe."""
+"""Reading untrusted files: bounded, strict, and never from a pipe."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 from gptcli.untrusted import MAX_DEPTH, MAX_DIGITS, is_plain_name, read_bounded, strict_json
 
 
-def test_what_is_ordinary_passes() -> None:
+def test_valid_json() -> None:
     assert strict_json(b'{"a": [1, -2.5e3, true, null], "b": {"a": "\\ud83d\\ude00 \xc3\xa9"}}') == {
         "a": [1, -2500.0, True, None],
         "b": {"a": "😀 é"},
     }
-    assert strict_json("\ufeff[]".encode()) == [], "a byte-order mark is no error"
+    assert strict_json("\ufeff[]".encode()) == [], "a byte-order mark is allowed"
     assert strict_json(b"[" * MAX_DEPTH + b"]" * MAX_DEPTH)
     assert strict_json(b"9" * MAX_DIGITS) == int("9" * MAX_DIGITS)
 
@@ -41,7 +41,7 @@ def test_what_is_ordinary_passes() -> None:
         ('["a"]'.encode("utf-16"), "utf-8"),
     ],
 )
-def test_what_is_refused(content: bytes, words: str) -> None:
+def test_refused_json(content: bytes, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         strict_json(content)
 
@@ -50,7 +50,7 @@ def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"12345")
     assert read_bounded(path, 5) == b"12345"
-    with pytest.raises(ValueError, match="5 bytes, where 4 are allowed"):
+    with pytest.raises(ValueError, match="5 bytes; the limit is 4"):
         read_bounded(path, 4)
 
 
@@ -63,7 +63,7 @@ def test_a_huge_file_costs_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="there is no /proc here")
-def test_a_file_that_says_it_is_empty_is_bounded_too() -> None:
+def test_a_file_that_claims_to_be_empty_is_bounded_too() -> None:
     with pytest.raises(ValueError, match="too large"):
         read_bounded(Path("/proc/self/status"), 10)
 

@@ -19,8 +19,8 @@ model = AutoModelForCausalLM.from_pretrained("PATH")
 tokenizer = AutoTokenizer.from_pretrained("PATH")
 ```"""
 _ALPHABET = """
-The model knows only the characters of its text. gptcli refuses others in a prompt and names them; other tools drop
-them silently.
+The model knows only the characters of its text. gptcli refuses others in a prompt by name; other tools drop them
+silently.
 """
 
 

@@ -1,10 +1,13 @@
-"""The names of everything in a run folder, each stated once."""
+"""File and folder names in a run folder."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from gptcli.tokenizer.document import TOKENIZER_FILE
+
+RUNS_ROOT = Path("runs")
+"""Where runs are kept, below the working directory."""
 
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"

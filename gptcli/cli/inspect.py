@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from gptcli.cli import options
-from gptcli.cli.model import tell_newest
-from gptcli.errors import UsageError
-
-if TYPE_CHECKING:
-    from gptcli.report.inspection import Report
-    from gptcli.ui.console import Output
 
 INSPECT_EXAMPLES = "gptcli inspect runs/book   ·   gptcli inspect --preset gpt2   ·   gptcli inspect runs/book book.txt"
 
@@ -41,7 +34,7 @@ def inspect(
     ] = None,
     batch_size: options.BatchSize = None,
     length: options.Length = None,
-    machine: Annotated[bool, typer.Option("--machine", help="What this machine has.")] = False,
+    machine: Annotated[bool, typer.Option("--machine", help="Describe this machine.")] = False,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
     debug: options.Debug = False,
@@ -49,56 +42,24 @@ def inspect(
     no_color: options.NoColor = False,
 ) -> None:
     """Show what something is: parts, shapes, memory, counts."""
-    from gptcli.interop.download import local_model
+    from gptcli import api
+    from gptcli.report.run import RunReport
     from gptcli.ui.console import Output
     from gptcli.ui.reports import show_report
 
     output = Output(quiet, verbose, json, no_color)
-    _require_one_subject(things or [], preset, vocab_size, family, machine=machine)
-    paths = [local_model(thing, quiet=quiet) for thing in things or []]
-    report = _report(paths, preset, family, vocab_size, batch_size, length, output, machine=machine)
+    report = api.inspect(
+        *(things or []),
+        preset=preset,
+        family=family,
+        vocab_size=vocab_size,
+        batch_size=batch_size,
+        length=length,
+        machine=machine,
+        quiet=quiet,
+    )
+    if not things and isinstance(report, RunReport):
+        output.note(f"Inspecting {report.path}, the newest run.")
+    elif report.kind == "presets":
+        output.note("There is no run under runs/ yet; these are the presets.")
     show_report(report, output)
-
-
-def _report(
-    paths: list[Path],
-    preset: str | None,
-    family: str | None,
-    vocab_size: int | None,
-    batch_size: int | None,
-    length: int | None,
-    output: Output,
-    *,
-    machine: bool,
-) -> Report:
-    from gptcli.checkpoints.run_folder import newest_run
-    from gptcli.report import inspection
-    from gptcli.report.machine import describe_machine
-
-    if machine:
-        return describe_machine()
-    if preset is not None:
-        return inspection.inspect_preset(preset, vocab_size, batch_size, length, family)
-    if len(paths) == 2:
-        return inspection.inspect_pair(*paths)
-    path = paths[0] if paths else newest_run(options.RUNS_ROOT)
-    if path is None:
-        output.note(f"There is no run under {options.RUNS_ROOT}/ yet; these are the presets.")
-        return inspection.list_presets()
-    if not paths:
-        tell_newest("Inspecting", path, output)
-    return inspection.inspect_path(path, batch_size, length)
-
-
-def _require_one_subject(
-    things: list[str], preset: str | None, vocab_size: int | None, family: str | None, *, machine: bool
-) -> None:
-    """Raise UsageError for what cannot be asked together."""
-    if len(things) > 2:
-        raise UsageError(f"{len(things)} things were given.", "Give one, two runs, or a tokenizer and a text.")
-    if bool(things) + (preset is not None) + machine > 1:
-        raise UsageError("A THING, --preset and --machine cannot be used together.", "Ask for one at a time.")
-    if family is not None and preset is None:
-        raise UsageError("--family goes with --preset: what is trained has its architecture.", "Leave it out.")
-    if vocab_size is not None and preset is None:
-        raise UsageError("--vocab-size goes with --preset: what is trained has its vocabulary.", "Leave it out.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
@@ -18,11 +17,6 @@ if TYPE_CHECKING:
     from gptcli.config import DtypeName
 
 OUTPUT_PANEL, MACHINE_PANEL, MODEL_PANEL, TEXT_PANEL = "Output", "Machine", "Model", "Text"
-
-DATA_ROOT = Path("data")
-"""Folder of prepared datasets, below the working directory."""
-RUNS_ROOT = Path("runs")
-"""Folder of runs, below the working directory."""
 
 _OTHER_FLAGS = {"tokenizer.kind": "--tokenizer"}
 """Flags that are not the last part of the field's name."""
@@ -152,7 +146,7 @@ Context = Annotated[
 Checkpoint = Annotated[str, typer.Option("--checkpoint", metavar="best|last|STEP", help="Weights of the run to load.")]
 
 
-def number_format(name: str) -> DtypeName | None:
+def dtype_or_none(name: str) -> DtypeName | None:
     """The value of --dtype, None for auto; raises UsageError for an unknown dtype."""
     from gptcli.config import DtypeName
     from gptcli.errors import UsageError
@@ -167,14 +161,3 @@ TokenizerKind = Annotated[str | None, setting("tokenizer.kind", "KIND", panel=TE
 VocabSize = Annotated[int | None, setting("tokenizer.vocab_size", "N", panel=TEXT_PANEL)]
 ValFraction = Annotated[float | None, setting("data.val_fraction", "F", panel=TEXT_PANEL)]
 Include = Annotated[list[str] | None, setting("data.include", "PATTERN", panel=TEXT_PANEL)]
-
-
-def require_bpe_for_a_size(kind: str | None = None, vocab_size: int | None = None, **_others: object) -> None:
-    """Raise UsageError for a vocabulary size without effect: only BPE learns a vocabulary of a given size."""
-    from gptcli.errors import UsageError
-
-    if vocab_size is not None and kind not in (None, "auto", "bpe"):
-        what = "of characters" if kind == "char" else f"'{kind}'"
-        raise UsageError(
-            f"The size of the vocabulary {what} is fixed.", "Leave out `vocab_size`, or use `tokenizer.kind = bpe`."
-        )

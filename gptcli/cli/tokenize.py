@@ -7,19 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gptcli.cli.options import (
-    Debug,
-    Include,
-    Json,
-    NoColor,
-    Quiet,
-    Texts,
-    TokenizerKind,
-    ValFraction,
-    Verbose,
-    VocabSize,
-    require_bpe_for_a_size,
-)
+from gptcli.cli import options
 
 TOKENIZE_EXAMPLES = (
     "gptcli tokenize book.txt -o data/book   ·   cat *.txt | gptcli tokenize - -o data/all --tokenizer bpe"
@@ -27,30 +15,36 @@ TOKENIZE_EXAMPLES = (
 
 
 def tokenize(
-    texts: Texts,
+    texts: options.Texts,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The dataset folder to make.")],
-    tokenizer: TokenizerKind = None,
-    vocab_size: VocabSize = None,
-    val_fraction: ValFraction = None,
-    include: Include = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace another dataset that stands there.")] = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-    debug: Debug = False,
-    as_json: Json = False,
-    no_color: NoColor = False,
+    tokenizer: options.TokenizerKind = None,
+    vocab_size: options.VocabSize = None,
+    val_fraction: options.ValFraction = None,
+    include: options.Include = None,
+    unknown: options.Unknown = options.UnknownCharacters.error,
+    force: Annotated[bool, typer.Option("--force", help="Replace another dataset at this place.")] = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+    debug: options.Debug = False,
+    as_json: options.Json = False,
+    no_color: options.NoColor = False,
 ) -> None:
-    """Turn text into tokens once, for several trainings."""
-    from gptcli.config import DataConfig, TokenizerConfig, parse_flags
-    from gptcli.config.values import nest
-    from gptcli.dataset.preparing import prepare
+    """Turn text into tokens once, for several runs."""
+    from gptcli import api
     from gptcli.ui.console import Output
     from gptcli.ui.preparing import PreparingDisplay, show_prepared
 
     output = Output(quiet, verbose, as_json, no_color)
-    require_bpe_for_a_size(tokenizer, vocab_size)
-    settings = parse_flags(TokenizerConfig, nest({"kind": tokenizer, "vocab_size": vocab_size}))
-    data = parse_flags(DataConfig, nest({"val_fraction": val_fraction, "include": include}))
     with PreparingDisplay(output) as display:
-        prepared = prepare(texts, out, settings, data, force=force, on_progress=display.update)
+        prepared = api.tokenize(
+            texts,
+            out,
+            tokenizer=tokenizer or "auto",
+            vocab_size=vocab_size,
+            val_fraction=val_fraction,
+            include=include,
+            unknown=unknown.value,
+            force=force,
+            on_progress=display.update,
+        )
     show_prepared(output, prepared)

@@ -1,7 +1,7 @@
-"""Dataset folders: what they hold, and opening them.
+"""Dataset folders and how to open them.
 
 data/book-1a2b3c4d/
-    dataset.json       what is here, with hashes; where the text came from
+    dataset.json       manifest: files with hashes, and where the text came from
     tokenizer.json
     train-00000.npy    token ids
     val-00000.npy
@@ -24,7 +24,7 @@ _ALWAYS_HASHED_BYTES = 1_000_000_000
 
 @dataclass(frozen=True)
 class Split:
-    """One split: counts of its tokens and of the text that they stand for, and the tokens themselves."""
+    """One split: its tokens, and counts of them and of the text that they stand for."""
 
     tokens: int
     characters: int
@@ -42,7 +42,7 @@ class Dataset:
     """Hexadecimal sha256 of tokenizer and tokens, the same wherever the folder lies."""
     tokenizer: Tokenizer
     start_id: int
-    """What an empty prompt starts from."""
+    """The id that an empty prompt starts from."""
     documents: int
     uses_end_of_text: bool
     sources: tuple[SourceEntry, ...]
@@ -51,12 +51,12 @@ class Dataset:
 
     @property
     def end_id(self) -> int | None:
-        """What a text ends with, if documents are told apart."""
+        """The id of `<|endoftext|>`, if it separates the documents."""
         return self.tokenizer.end_of_text if self.uses_end_of_text else None
 
 
 def is_dataset(path: str | Path) -> bool:
-    """Whether `path` is a dataset folder, as far as its manifest's presence tells; see `preparing.put_back`."""
+    """Whether `path` has the manifest of a dataset folder; see also `place.restore_interrupted`."""
     try:
         return (Path(path) / DATASET_FILE).is_file()
     except (OSError, ValueError):
@@ -66,8 +66,8 @@ def is_dataset(path: str | Path) -> bool:
 def open_dataset(path: Path, *, verify: bool | None = None) -> Dataset:
     """Open a dataset folder.
 
-    Sizes are always checked; hashes where `verify` is true, by default up to 1 GB of tokens. Raises DatasetError if
-    anything is missing, cut off, altered or of another format.
+    Sizes are always checked, hashes if `verify` is true (None: up to 1 GB of tokens). Raises DatasetError if anything
+    is missing, cut off, altered or of another format.
     """
     manifest = read_manifest(path)
     files = {shard.file: FileEntry(shard.bytes, shard.sha256) for shard in manifest.shards()}
@@ -85,8 +85,8 @@ def open_dataset(path: Path, *, verify: bool | None = None) -> Dataset:
         tokenizer = load_tokenizer(path / TOKENIZER_FILE)
     except TokenizerError as error:
         raise _damaged(path, clause(error.message)) from None
-    told = manifest.tokenizer
-    if tokenizer.fingerprint != told.fingerprint or tokenizer.vocab_size != told.vocab_size:
+    expected = manifest.tokenizer
+    if tokenizer.fingerprint != expected.fingerprint or tokenizer.vocab_size != expected.vocab_size:
         raise _damaged(path, f"'{path / TOKENIZER_FILE}' was altered (its fingerprint differs)")
     return Dataset(
         path=path,

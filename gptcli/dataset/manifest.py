@@ -1,4 +1,4 @@
-"""`dataset.json`: what a dataset folder holds. Written last, so a folder that has it is complete."""
+"""`dataset.json`, the manifest of a dataset folder. Written last, so a folder that has it is complete."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SplitEntry(_Entry):
 
 
 class SourceEntry(_Entry):
-    """A text that went in: its name relative to the argument that named it, its size in bytes, its hash."""
+    """A source: its name relative to the argument that named it, its size in bytes, its hash."""
 
     name: str
     size: Annotated[int, Field(ge=0, le=_MAX_COUNT)]
@@ -60,7 +60,7 @@ class SourceEntry(_Entry):
 
 
 class TokenizerEntry(_Entry):
-    """The tokenizer of the ids, which lies beside as `tokenizer.json`."""
+    """The tokenizer of the ids, which is in `tokenizer.json`."""
 
     kind: Literal["char", "bpe"]
     vocab_size: Positive
@@ -72,15 +72,15 @@ class DatasetManifest(_Entry):
 
     format: Literal[1]
     name: Name
-    """What runs are called after: a plain folder name."""
+    """A plain folder name. Runs are named after it."""
     key: Sha256
     """Hash of the sources and of the tokenizer and split settings: equal keys give equal datasets."""
     tokenizer: TokenizerEntry
     documents: Positive
     uses_end_of_text: bool
-    """Whether `<|endoftext|>` stands before each document."""
+    """Whether `<|endoftext|>` precedes each document."""
     start_id: Annotated[int, Field(ge=0)]
-    """What an empty prompt starts from."""
+    """The id that an empty prompt starts from."""
     train: SplitEntry
     val: SplitEntry
     sources: Annotated[tuple[SourceEntry, ...], Field(min_length=1, strict=False)]
@@ -96,13 +96,13 @@ class DatasetManifest(_Entry):
         return (*self.train.shards, *self.val.shards)
 
     def fingerprint(self) -> str:
-        """Hexadecimal sha256 of the tokenizer and the ids: what a run trained on, wherever the folder lies."""
+        """Hexadecimal sha256 of the tokenizer and the ids, independent of names and places."""
         hashes = [[shard.sha256 for shard in split.shards] for split in (self.train, self.val)]
         return digest([self.tokenizer.fingerprint, hashes])
 
 
 def is_dataset_name(text: str) -> bool:
-    """Whether a dataset can be called so."""
+    """Whether `text` can be the name of a dataset."""
     try:
         TypeAdapter(Name).validate_python(text)
     except ValidationError:
@@ -113,7 +113,7 @@ def is_dataset_name(text: str) -> bool:
 def read_manifest(folder: Path) -> DatasetManifest:
     """The manifest of a dataset folder; raises DatasetError if it is missing, cut off, altered or of another format."""
     path = folder / DATASET_FILE
-    damaged = "Prepare the dataset again with --force, or delete the folder."
+    damaged = "Prepare the dataset again with `force`, or delete the folder."
     try:
         values = strict_json(read_bounded(path, _MAX_BYTES))
     except FileNotFoundError:

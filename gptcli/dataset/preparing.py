@@ -1,189 +1,249 @@
-"""Preparing dataset folders from text, each once: what is there already is found again by a hash of its sources."""
+"""Preparing dataset folders from text, each once: a hash of sources and settings finds one that exists already."""
 
 from __future__ import annotations
 
-import re
+import fcntl
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gptcli import storage
-from gptcli.config import DataConfig, TokenizerConfig
+from gptcli.config import DataConfig, TokenizerConfig, parse_section
+from gptcli.config.values import nest
+from gptcli.dataset.corpus import Corpus, scan
 from gptcli.dataset.folder import Dataset, is_dataset, open_dataset
-from gptcli.dataset.manifest import DATASET_FILE, FORMAT, SourceEntry, digest, is_dataset_name, read_manifest
-from gptcli.dataset.sources import STANDARD_INPUT, OnBytes, TextFile, find_texts, hash_text, printable, size_of
-from gptcli.dataset.survey import survey
-from gptcli.dataset.writing import Report, make_tokenizer, require_known, split_parts, write_dataset
-from gptcli.errors import CorpusError, DatasetError, StorageError
-from gptcli.tokenizer.document import TOKENIZER_FILE
+from gptcli.dataset.manifest import FORMAT, SourceEntry, digest, read_manifest
+from gptcli.dataset.place import name_of_folder, name_of_text, refuse_foreign, restore_interrupted, writable_root
+from gptcli.dataset.sources import (
+    STANDARD_INPUT,
+    BeginStage,
+    OnBytes,
+    Source,
+    find_texts,
+    hash_source,
+    printable,
+    size_of,
+)
+from gptcli.dataset.splits import split_parts
+from gptcli.dataset.vocabulary import make_tokenizer, require_bpe_for_size, require_known
+from gptcli.dataset.writing import write_dataset
+from gptcli.errors import CorpusError, DatasetError
+from gptcli.tokenizer.bytelevel import Unknown
 from gptcli.tokenizer.tokenizer import Tokenizer, is_path, load_tokenizer
 
 OnProgress = Callable[[str, int, int], None]
-"""Called with the stage ("hashing", "reading", "training tokenizer", "encoding"), bytes done, and bytes in all."""
-
-_MAX_NAME_CHARACTERS = 60
-_OUR_FILES = re.compile(rf"{re.escape(DATASET_FILE)}|{re.escape(TOKENIZER_FILE)}|(train|val)-[0-9]+\.npy")
+"""Called with the stage ("hashing", "reading", "training tokenizer", "encoding"), bytes done, and total bytes."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A dataset, and how it came about."""
+    """A dataset that is ready to be trained on."""
 
     dataset: Dataset
     reused: bool = False
     """Whether it was there already."""
     notes: list[str] = field(default_factory=list)
-    """Sentences that people should read."""
+    """Sentences for people about its text and tokenizer."""
 
 
-def put_back(*paths: str | Path) -> None:
-    """Put back each dataset that a killed process was about to replace; to be called before anything looks for it."""
-    for path in map(Path, paths):
-        with suppress(OSError, ValueError, StorageError):
-            if not path.exists():
-                storage.remove_leftovers(path.parent, of=path.name)
-
-
-def name_of(inputs: Sequence[str]) -> str:
-    """What the dataset of `inputs` is called, before it is there. Raises DatasetError."""
-    return read_manifest(Path(inputs[0])).name if is_dataset(inputs[0]) else _safe_name(inputs[0])
-
-
-def prepare(
-    inputs: Sequence[str],
-    out: Path,
-    tokenizer: TokenizerConfig,
-    data: DataConfig,
+def tokenize(
+    texts: str | Path | Sequence[str | Path],
+    out: str | Path,
     *,
+    tokenizer: str | Path = "auto",
+    vocab_size: int | None = None,
+    val_fraction: float | None = None,
+    include: Sequence[str] | None = None,
+    unknown: Unknown = "error",
     force: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Prepared:
     """Turn texts into the dataset folder `out`, which appears complete or not at all.
 
-    Where `out` is a dataset of exactly these sources and settings it is opened instead, unless `force` asks to make it
-    anew. Another dataset is replaced only with `force`, and what is no dataset never. Raises CorpusError,
-    TokenizerError, DatasetError or StorageError.
+    texts: text files, folders, or "-" for standard input.
+    tokenizer: "char", "bpe", the path of a tokenizer.json or vocab.json, or "auto": characters below 5 MB of text,
+        else BPE.
+    vocab_size: entries of a BPE vocabulary, by default 8,192. With it, "auto" is BPE.
+    val_fraction: share of the text, its last part, held out for validation; by default 10 %, less for large text.
+    include: file name patterns to read from folders, by default *.txt and *.md.
+    unknown: "skip" leaves out characters that a tokenizer given by its path does not know, and adds a note.
+    force: replace another dataset at `out`. A folder with other files is never replaced.
+
+    A dataset of exactly these sources and settings at `out` is opened instead, unless `force` is set. Raises UsageError
+    for settings that contradict each other, ConfigError, CorpusError, TokenizerError, DatasetError or StorageError.
+
+    >>> tokenize("book.txt", "data/book").dataset.train.tokens  # doctest: +SKIP
+    1003854
     """
-    put_back(out, *inputs)
-    _refuse_foreign(out)
+    require_bpe_for_size(str(tokenizer), vocab_size)
+    inputs = [str(text) for text in ([texts] if isinstance(texts, str | Path) else texts)]
+    out = Path(out)
+    config = parse_section(TokenizerConfig, nest({"kind": str(tokenizer), "vocab_size": vocab_size}))
+    data = parse_section(DataConfig, nest({"val_fraction": val_fraction, "include": include}))
+    restore_interrupted(out, *inputs)
+    refuse_foreign(out)
     if force or not is_dataset(out):
         storage.refuse_working_folder(out)
-    with _find_sources(inputs, tokenizer, data, on_progress) as sources:
+    with _preparation(inputs, config, data, unknown, on_progress) as preparation:
         if is_dataset(out) and not force:
-            if read_manifest(out).key == sources.key:
-                return Prepared(open_dataset(out), reused=True)
-            raise DatasetError(
-                f"'{out}' is a dataset of other text or settings.",
-                "Choose another place with --out, or replace it with --force.",
-            )
-        return sources.write(out, out.name if is_dataset_name(out.name) else _plain(out.name))
+            return preparation.reuse(out)
+        return preparation.write(lambda key: out, name_of_folder(out), force=force)
 
 
 def find_or_prepare(
     inputs: Sequence[str],
-    root: Path,
+    roots: Sequence[Path],
     tokenizer: TokenizerConfig,
     data: DataConfig,
     *,
     given: Tokenizer | None = None,
+    unknown: Unknown = "error",
     scratch: Path | None = None,
     on_progress: OnProgress | None = None,
 ) -> Prepared:
-    """The dataset of `inputs`: a dataset folder as it stands, or texts as `root/<name>-<8 hex of the key>/`.
+    """The dataset of `inputs`: a dataset folder itself, or texts as `<root>/<name>-<8 hex of the key>/`.
 
-    A `given` tokenizer replaces the one that `tokenizer` asks for. Where `scratch` is given, a missing dataset is made
-    below it instead. Raises as `prepare` does.
+    It is looked for in all of `roots` (see `place.dataset_roots`), and made in the first that can be written; in
+    `scratch` instead, if that is given. A `given` tokenizer replaces the one that `tokenizer` asks for. Raises as
+    `tokenize` does.
     """
-    put_back(*inputs)
+    restore_interrupted(*inputs)
     if len(inputs) == 1 and is_dataset(inputs[0]):
         return Prepared(open_dataset(Path(inputs[0])), reused=True)
-    with _find_sources(inputs, tokenizer, data, on_progress, given) as sources:
-        name = _safe_name(inputs[0])
-        out = root / f"{name}-{sources.key[:8]}"
-        put_back(out)
-        _refuse_foreign(out)
-        if is_dataset(out):
-            return Prepared(open_dataset(out), reused=True)
-        out = (scratch or root) / out.name
-        storage.remove_leftovers(out.parent)
-        try:
-            return sources.write(out, name)
-        except StorageError:
-            if not is_dataset(out):
-                raise
-            return Prepared(open_dataset(out), reused=True)  # another process was quicker with the same text
+    with _preparation(inputs, tokenizer, data, unknown, on_progress, given) as preparation:
+        name = name_of_text(inputs[0])
+        for found in (root / f"{name}-{key[:8]}" for root in roots for key in preparation.possible_keys()):
+            restore_interrupted(found)
+            if is_dataset(found):
+                return preparation.reuse(found)
+        root = scratch or writable_root(roots)
+        storage.remove_leftovers(root)
+        prepared = preparation.write(lambda key: root / f"{name}-{key[:8]}", name)
+        if root not in (scratch, roots[0]):
+            note = f"'{roots[0]}' cannot be written, so the dataset is kept in '{prepared.dataset.path}'."
+            prepared.notes.append(note)
+        return prepared
+
+
+class _MadeMeanwhile(Exception):  # noqa: N818 - not an error
+    """Another process was quicker with the same dataset folder."""
 
 
 @dataclass(frozen=True)
-class _Sources:
-    """The texts that a command names, hashed: what a dataset is made from."""
+class _Preparation:
+    """The hashed sources and the settings that a dataset is made from."""
 
-    files: list[TextFile]
-    entries: dict[TextFile, SourceEntry]
-    tokenizer: TokenizerConfig
+    sources: list[Source]
+    entries: dict[Source, SourceEntry]
+    config: TokenizerConfig
     given: Tokenizer | None
-    """The tokenizer, if it is one that is there already."""
+    """The tokenizer, if it exists already."""
     data: DataConfig
-    report: Report
-    key: str
+    unknown: Unknown
+    report: BeginStage
 
-    def write(self, out: Path, name: str) -> Prepared:
-        """Make the dataset folder `out` anew."""
-        look = survey(self.files, self.report("reading"))
-        splits = split_parts(look, look.training_characters(self.data.val_fraction))
-        sources = tuple(self.entries[text.file] for text in look.texts)
-        with storage.new_directory(out, manifest=None, replace=out.exists()) as new:
-            if self.given:
-                require_known(self.given, look)
-                made, notes = self.given, list[str]()
-            else:
-                made, notes = make_tokenizer(self.tokenizer, look, splits[0], self.report)
-            write_dataset(new, look, splits, made, sources, name=name, key=self.key, report=self.report)
-        dataset = open_dataset(out, verify=False)
-        if dataset.documents > 1 and not dataset.uses_end_of_text:
-            notes.append("The tokenizer has no <|endoftext|>, so nothing stands between the documents.")
-        return Prepared(dataset, notes=[*look.notes, *notes])
+    def key(self, *, has_skipped: bool = False) -> str:
+        """The key of the dataset. A given tokenizer counts by its content, wherever it lies."""
+        settings: list[str | int | float | None]
+        if self.given:
+            settings = [self.given.fingerprint, None, self.data.val_fraction, *(["skip"] if has_skipped else [])]
+        else:
+            size = None if self.config.kind == "char" else self.config.entries
+            settings = [self.config.wanted, size, self.data.val_fraction]
+        return digest([FORMAT, settings, [self.entries[source].model_dump() for source in self.sources]])
+
+    def possible_keys(self) -> list[str]:
+        """The keys that the dataset may have. Only a scan of the text shows whether characters are skipped."""
+        may_skip = self.given and self.unknown == "skip"
+        return [self.key(), *([self.key(has_skipped=True)] if may_skip else [])]
+
+    def reuse(self, path: Path) -> Prepared:
+        """Open the dataset at `path`. Raises DatasetError if it is one of other sources or settings."""
+        key = read_manifest(path).key
+        if key not in self.possible_keys():
+            hint = "Choose another place with `out`, or replace it with `force`."
+            raise DatasetError(f"'{path}' is a dataset of other text or settings.", hint)
+        skipped = "The dataset is without the characters that the tokenizer does not know."
+        return Prepared(open_dataset(path), reused=True, notes=[skipped] if key != self.key() else [])
+
+    def write(self, place: Callable[[str], Path], name: str, *, force: bool = False) -> Prepared:
+        """Make the dataset at `place(key)`, or open the one that another process has put there meanwhile."""
+        skip_unknown = self.given if self.unknown == "skip" else None
+        corpus = scan(self.sources, self.report("reading"), skip_unknown=skip_unknown)
+        if self.given:
+            require_known(self.given, corpus)
+        key = self.key(has_skipped=corpus.has_skipped)
+        out = place(key)
+        refuse_foreign(out)
+        with ExitStack() as turn:
+            try:
+                with storage.new_directory(out, manifest=None, replace=True) as new:
+                    notes = self._fill(new, corpus, name, key)
+                    turn.enter_context(_alone_in(out.parent))
+                    refuse_foreign(out)  # it may have appeared since
+                    if is_dataset(out) and not force:
+                        raise _MadeMeanwhile
+            except _MadeMeanwhile:
+                return self.reuse(out)
+            return Prepared(open_dataset(out, verify=False), notes=notes)
+
+    def _fill(self, new: storage.NewDirectory, corpus: Corpus, name: str, key: str) -> list[str]:
+        """Write the files of the dataset, and return the notes about it."""
+        splits = split_parts(corpus, corpus.training_characters(self.data.val_fraction))
+        notes = list(corpus.notes)
+        tokenizer = self.given
+        if tokenizer is None:
+            tokenizer, more = make_tokenizer(self.config, corpus, splits[0], self.report)
+            notes += more
+        entries = tuple(self.entries[source] for source in corpus.sources)
+        on_bytes = self.report("encoding")
+        write_dataset(new, corpus, splits, tokenizer, entries, name=name, key=key, on_bytes=on_bytes)
+        if len(corpus.documents) > 1 and tokenizer.end_of_text is None:
+            notes.append("The tokenizer has no <|endoftext|>, so nothing separates the documents.")
+        return notes
 
 
 @contextmanager
-def _find_sources(
+def _preparation(
     inputs: Sequence[str],
-    tokenizer: TokenizerConfig,
+    config: TokenizerConfig,
     data: DataConfig,
+    unknown: Unknown,
     on_progress: OnProgress | None,
     given: Tokenizer | None = None,
-) -> Iterator[_Sources]:
+) -> Iterator[_Preparation]:
     for path in inputs:
         if path != STANDARD_INPUT and is_dataset(path):
-            raise CorpusError(f"'{path}' is a dataset already, not text.", "Give it to train, by itself.")
-    if given is None and is_path(tokenizer.kind):
-        given = load_tokenizer(Path(tokenizer.kind))  # an error is reported before any text is read
-    with find_texts(inputs, data.include) as files:
-        report = _reporter(on_progress, sum(size_of(file) for file in files))
+            raise CorpusError(f"'{path}' is a dataset already, not text.", "Train on it, without other text.")
+    if given is None and is_path(config.kind):
+        given = load_tokenizer(Path(config.kind))  # an error is reported before any text is read
+    with find_texts(inputs, data.include) as sources:
+        report = _reporter(on_progress, sum(map(size_of, sources)))
         on_bytes = report("hashing")
         entries = {}
-        for file in files:
-            size, sha256 = hash_text(file)
-            entries[file] = SourceEntry(name=printable(file.name), size=size, sha256=sha256)
-            on_bytes(size)
-        settings = _settings(tokenizer, given, data)
-        key = digest([FORMAT, settings, [entries[file].model_dump() for file in files]])
-        yield _Sources(
-            files=files, entries=entries, tokenizer=tokenizer, given=given, data=data, report=report, key=key
-        )
+        for source in sources:
+            size, sha256 = hash_source(source, on_bytes)
+            entries[source] = SourceEntry(name=printable(source.name), size=size, sha256=sha256)
+        yield _Preparation(sources, entries, config, given, data, unknown, report)
 
 
-def _settings(tokenizer: TokenizerConfig, given: Tokenizer | None, data: DataConfig) -> list[str | int | float | None]:
-    """The settings that a dataset depends on: a given tokenizer counts by its content, wherever it lies."""
-    if given:
-        return [given.fingerprint, None, data.val_fraction]
-    size = None if tokenizer.kind == "char" else tokenizer.entries
-    return [tokenizer.wanted, size, data.val_fraction]
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Wait until no other process puts a dataset into `folder`. The lock ends with the process at the latest."""
+    with storage.disk_errors(folder):
+        descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks: a process that comes second then fails to rename
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
-def _reporter(on_progress: OnProgress | None, total: int) -> Report:
-    """Begins stages; each adds up its bytes and passes the sum on."""
+def _reporter(on_progress: OnProgress | None, total: int) -> BeginStage:
+    """Begins stages of `total` bytes. Each adds up its bytes and passes the sum on."""
 
     def begin(stage: str) -> OnBytes:
         done = 0
@@ -198,30 +258,3 @@ def _reporter(on_progress: OnProgress | None, total: int) -> Report:
         return add
 
     return begin
-
-
-def _refuse_foreign(out: Path) -> None:
-    """Raise StorageError where `out` exists and is neither empty nor a dataset folder of ours, whole or damaged."""
-    with storage.disk_errors(out, "Reading"):
-        if not out.exists() and not out.is_symlink():
-            return
-        what = "is not a folder"
-        if out.is_dir() and not out.is_symlink():
-            if all(_OUR_FILES.fullmatch(path.name) for path in out.iterdir()):
-                return
-            what = "is a folder of something else"
-    raise StorageError(f"'{out}' is already there and {what}.", "Choose another place with --out.")
-
-
-def _safe_name(given: str) -> str:
-    """A folder name from an input: letters, digits, dot, dash and underscore."""
-    path = Path("standard-input") if given == STANDARD_INPUT else Path(given)
-    stem = path.name if path.is_dir() else path.stem
-    if not stem or stem == "..":
-        stem = path.resolve().name
-    return _plain(stem)
-
-
-def _plain(name: str) -> str:
-    """.my book → my-book; `text` if nothing is left."""
-    return re.sub(r"[^\w.-]+", "-", name).strip("-.")[:_MAX_NAME_CHARACTERS] or "text"

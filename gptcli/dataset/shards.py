@@ -1,7 +1,7 @@
-"""Token shards: arrays of ids on disk, written as they come and read through memory maps.
+"""Token shards: arrays of ids on disk, written as a stream and read through memory maps.
 
 A shard is a plain `.npy` file (numpy, and anything else, can open it): uint16 where all ids are below 65,536, else
-uint32. Its header is written last, since only then its length is known; it always takes 128 bytes.
+uint32. The header takes 128 bytes and is written last, when the length is known.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import BinaryIO, Literal
 
 import numpy as np
 
-from gptcli.errors import DatasetError
+from gptcli.errors import DatasetError, counted
 from gptcli.storage import NewDirectory
 
 MAX_SHARD_TOKENS = 2**28
@@ -26,7 +26,7 @@ _NUMPY_MAGIC = b"\x93NUMPY\x01\x00"
 
 
 def dtype_for(vocab_size: int) -> Dtype:
-    """The number format of shards: uint16 where ids are below 65,536, else uint32."""
+    """The dtype of shards: uint16 if all ids are below 65,536, else uint32."""
     return "uint16" if vocab_size < 2**16 else "uint32"
 
 
@@ -62,7 +62,7 @@ class ShardWriter:
             self._context.__exit__(kind, value, trace)
 
     def append(self, ids: np.ndarray) -> None:
-        """Add ids (any integer array of one dimension), beginning a new shard wherever one is full."""
+        """Add ids (any integer array of one dimension), beginning a new shard whenever one is full."""
         while ids.size:
             room = MAX_SHARD_TOKENS - self._in_shard
             part, ids = ids[:room], ids[room:]
@@ -83,7 +83,7 @@ class ShardWriter:
         if self._file is None or self._context is None:
             return
         with ExitStack() as closing:
-            closing.push(self._context)  # an error of the disk ends it too
+            closing.push(self._context)  # closes the file after an error of the disk, too
             self._context = None
             self._file.seek(0)
             self._file.write(_header(self._on_disk, self._in_shard))
@@ -95,13 +95,14 @@ class ShardWriter:
 
 
 class TokenStream:
-    """The ids of one split, in order, over any number of shards; nothing is read before it is asked for."""
+    """The ids of one split, in order, over any number of shards. Reads only what is asked for."""
 
     def __init__(self, shards: Sequence[np.ndarray], vocab_size: int = 2**32) -> None:
         assert shards, "a split has at least one shard"
         self._shards = list(shards)
         self._vocab_size = vocab_size
-        self._starts = np.cumsum([0, *(len(shard) for shard in shards)])  # of each shard, and the end
+        self._starts = np.cumsum([0, *(len(shard) for shard in shards)])
+        """The first place of each shard, and the end of the last."""
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -109,12 +110,13 @@ class TokenStream:
     def windows(self, starts: np.ndarray, length: int) -> np.ndarray:
         """The ids starts[i] : starts[i] + length as int64 (n, length), from starts int64 (n,).
 
-        Raises DatasetError for an id that no tokenizer of `vocab_size` ids gives: on a GPU it would end the process.
+        Raises DatasetError for an id of `vocab_size` or more, which on a GPU would end the process.
         """
         ids = self._gathered(starts, length)
         if ids.size and ids.max() >= self._vocab_size:
-            problem = f"it has the id {ids.max()}, and its tokenizer only {self._vocab_size:,} ids"
-            raise DatasetError(f"The dataset is damaged: {problem}.", "Delete it and prepare it again from the text.")
+            problem = f"it has the id {ids.max()}, but its tokenizer has only {counted(self._vocab_size, 'id')}"
+            hint = "Delete its folder and prepare it again from the text."
+            raise DatasetError(f"The dataset is damaged: {problem}.", hint)
         return ids
 
     def _gathered(self, starts: np.ndarray, length: int) -> np.ndarray:
@@ -135,9 +137,9 @@ class TokenStream:
 
 
 def open_shard(path: Path, tokens: int, dtype: Dtype) -> np.ndarray:
-    """A memory map of a shard, shape (tokens,); raises DatasetError where the file is not just that.
+    """A memory map of a shard, shape (tokens,). Raises DatasetError if the file is anything else.
 
-    The header is compared with the one that is written here, so that nobody reads a stranger's.
+    The header must equal the one that `ShardWriter` writes, so no header from elsewhere is ever interpreted.
     """
     on_disk = np.dtype(dtype).newbyteorder("<")
     expected = _HEADER_BYTES + tokens * on_disk.itemsize
@@ -145,7 +147,7 @@ def open_shard(path: Path, tokens: int, dtype: Dtype) -> np.ndarray:
         with open(path, "rb") as file:
             header, size = file.read(_HEADER_BYTES), os.fstat(file.fileno()).st_size
         if header != _header(on_disk, tokens) or size != expected:
-            raise DatasetError(f"'{path}' does not hold {tokens:,} ids of {dtype}.")
+            raise DatasetError(f"'{path}' does not hold {counted(tokens, 'id')} of {dtype}.")
         return np.asarray(np.memmap(path, dtype=on_disk, mode="r", offset=_HEADER_BYTES, shape=(tokens,)))
     except (OSError, ValueError) as error:
         raise DatasetError(f"'{path}' cannot be read as token ids: {error}.") from None

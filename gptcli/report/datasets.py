@@ -1,4 +1,4 @@
-"""The datasets in a folder, such as `data/`, which grows with every text that is trained on."""
+"""The datasets in a folder such as `data/`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class DatasetSummary:
     bytes: int
     """Size of the folder."""
     made: str
-    """The day, in ISO format."""
+    """Date in ISO format."""
     tokenizer: str | None = None
     """`char` or `bpe`."""
     vocab_size: int | None = None
     tokens: int | None = None
     problem: str = ""
-    """Why it cannot be read, if it is damaged."""
+    """The reason why it cannot be read, if it is damaged."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class DatasetList:
     root: str
     datasets: tuple[DatasetSummary, ...]
     bytes: int
-    """Size of all of them."""
+    """Size of all of them together."""
     kind: str = "datasets"
 
 
 def holds_datasets(folder: Path) -> bool:
-    """Whether a folder has datasets in it."""
+    """Whether a folder has a dataset in it."""
     return folder.is_dir() and any(is_dataset(child) for child in folder.iterdir())
 
 

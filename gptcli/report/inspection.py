@@ -1,14 +1,16 @@
-"""From what `inspect` was given to what it is."""
+"""The report on anything that `inspect` can be given."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from gptcli.checkpoints import names
+from gptcli.checkpoints.finding import find_model
 from gptcli.checkpoints.model_folder import is_pickle, read_model_config, refuse_pickles
-from gptcli.checkpoints.run_folder import is_run, read_run
+from gptcli.checkpoints.run_folder import is_run, newest_run, read_run
 from gptcli.config import build_config
 from gptcli.config.presets import PRESET_ALIASES, PRESETS, default_family
 from gptcli.dataset.folder import is_dataset
@@ -16,7 +18,7 @@ from gptcli.errors import GptcliError, ModelFolderError, UsageError
 from gptcli.interop.hub import model_name
 from gptcli.model.cost import parameter_count
 from gptcli.report.datasets import DatasetList, holds_datasets, list_datasets
-from gptcli.report.machine import MachineReport
+from gptcli.report.machine import MachineReport, describe_machine
 from gptcli.report.model import ModelReport, describe_model
 from gptcli.report.run import Comparison, RunList, RunReport, compare_runs, describe_run, list_runs
 from gptcli.report.text import (
@@ -33,7 +35,7 @@ from gptcli.runs.request import Request
 from gptcli.tokenizer.tokenizer import holds_tokenizer
 
 CHARACTERS = 65
-"""Vocabulary of a preset where none is given: distinct characters of an English text (tiny Shakespeare has so many)."""
+"""Vocabulary of a preset where none is stated: the distinct characters of tiny Shakespeare, an English text."""
 GPT2_VOCABULARY = 50_257
 
 
@@ -73,7 +75,7 @@ Report = (
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """The report as JSON values; the figures of a run's model stand beside those of the run."""
+    """The report as JSON values; the figures of a run's model are on the same level as those of the run."""
     values = asdict(report)
     if isinstance(report, RunReport):
         model = values.pop("model")
@@ -81,9 +83,57 @@ def as_json(report: Report) -> dict[str, Any]:
     return values
 
 
-def inspect_path(path: Path, batch_size: int | None, length: int | None) -> Report:
-    """What stands at `path`. Raises the error of what it looks like, or UsageError where nothing is there."""
-    _require(path)
+def inspect(
+    *things: str | Path,
+    preset: str | None = None,
+    family: str | None = None,
+    vocab_size: int | None = None,
+    batch_size: int | None = None,
+    length: int | None = None,
+    machine: bool = False,
+    quiet: bool = True,
+) -> Report:
+    """Describe a thing, as plain data.
+
+    A thing is a run, model folder, `hf://owner/name`, dataset, tokenizer, text, or a folder of runs or datasets. The
+    default is the newest run, or the list of presets where there is no run. Two runs are compared; a tokenizer and a
+    text give the tokens of the text. `preset`, with an optional `family` and `vocab_size`, describes an untrained
+    model, and `machine` this machine. Memory and FLOPs are for `batch_size` sequences of `length` tokens (default: as
+    in training).
+
+    Raises GptcliError: that of the kind of thing, or UsageError for things that do not go together.
+
+    >>> inspect(preset="gpt2").parameters.total
+    124439808
+    """
+    _require_one_subject(things, preset, vocab_size, family, machine=machine)
+    if machine:
+        return describe_machine()
+    if preset is not None:
+        return _inspect_preset(preset, vocab_size, batch_size, length, family)
+    paths = [find_model(thing, quiet=quiet) for thing in things]
+    if len(paths) == 2:
+        return _inspect_pair(*paths)
+    path = paths[0] if paths else newest_run(names.RUNS_ROOT)
+    return _list_presets() if path is None else _inspect_path(path, batch_size, length)
+
+
+def _require_one_subject(
+    things: Sequence[object], preset: str | None, vocab_size: int | None, family: str | None, *, machine: bool
+) -> None:
+    """Raise UsageError for arguments that do not go together."""
+    if len(things) > 2:
+        raise UsageError(f"{len(things)} things were given.", "Give one, two runs, or a tokenizer and a text.")
+    if bool(things) + (preset is not None) + machine > 1:
+        raise UsageError("A thing, `preset` and `machine` cannot be used together.", "Ask for one at a time.")
+    if family is not None and preset is None:
+        raise UsageError("`family` goes with `preset`: a trained model has its own architecture.", "Leave it out.")
+    if vocab_size is not None and preset is None:
+        raise UsageError("`vocab_size` goes with `preset`: a trained model has its own vocabulary.", "Leave it out.")
+
+
+def _inspect_path(path: Path, batch_size: int | None, length: int | None) -> Report:
+    _require_known(path)
     if path.is_file():
         return describe_tokenizer(path) if path.suffix == ".json" else describe_text(path)
     if is_run(path):
@@ -109,10 +159,9 @@ def inspect_path(path: Path, batch_size: int | None, length: int | None) -> Repo
     return describe_text(path)
 
 
-def inspect_pair(one: Path, other: Path) -> Report:
-    """Two runs, or a tokenizer (or what holds one) and a text. Raises UsageError for any other pair."""
-    _require(one)
-    _require(other)
+def _inspect_pair(one: Path, other: Path) -> Report:
+    _require_known(one)
+    _require_known(other)
     if is_run(one) and is_run(other):
         return compare_runs(one, other)
     if one.suffix == ".json" or holds_tokenizer(one):
@@ -123,10 +172,9 @@ def inspect_pair(one: Path, other: Path) -> Report:
     )
 
 
-def inspect_preset(
-    name: str, vocab_size: int | None, batch_size: int | None, length: int | None, family: str | None = None
+def _inspect_preset(
+    name: str, vocab_size: int | None, batch_size: int | None, length: int | None, family: str | None
 ) -> ModelReport:
-    """A model that is not there yet; raises ConfigError for an unknown preset or family, UsageError for GPT-2's."""
     layer = Request(preset=name, family=family).family_layer(name)
     config = build_config(name, layer, vocab_size=vocab_size or preset_vocabulary(name))
     size = batch_size or config.train.batch_size
@@ -135,13 +183,12 @@ def inspect_preset(
     )
 
 
-def list_presets() -> PresetList:
-    """All presets, with the vocabulary that `inspect_preset` takes by default."""
+def _list_presets() -> PresetList:
     return PresetList(tuple(_preset(name) for name in PRESETS))
 
 
 def preset_vocabulary(name: str) -> int:
-    """GPT-2's own vocabulary for its sizes, else a character vocabulary."""
+    """The vocabulary size of a preset where none is stated: GPT-2's own for its sizes, else one of characters."""
     return GPT2_VOCABULARY if default_family(name) == "gpt2" else CHARACTERS
 
 
@@ -162,7 +209,8 @@ def _preset(name: str) -> PresetSummary:
     )
 
 
-def _require(path: Path) -> None:
+def _require_known(path: Path) -> None:
+    """Raise a GptcliError for a missing path, pickled weights, or a file of weights alone."""
     if is_pickle(path) or (path.is_dir() and not is_run(path)):
         refuse_pickles(path)
     if path.suffix == ".safetensors" and path.is_file():
@@ -170,12 +218,12 @@ def _require(path: Path) -> None:
     if path.exists():
         return
     if str(path) in (*PRESETS, *PRESET_ALIASES):
-        raise GptcliError(f"There is no file or folder '{path}'.", f"For the preset: gptcli inspect --preset {path}")
+        raise GptcliError(f"There is no file or folder '{path}'.", f"For the preset use `preset = {path}`.")
     raise GptcliError(f"There is no file or folder '{path}'.", "Check the path.")
 
 
 def within_context(length: int | None, context: int) -> int:
-    """The length that was asked for, or the whole context; raises UsageError for more than that."""
+    """`length`, or the whole context if it is None; raises UsageError for more than the context."""
     if length is not None and length > context:
-        raise UsageError(f"--length {length:,} is more than the context of {context:,} tokens.", "Use a smaller one.")
+        raise UsageError(f"`length = {length}` is more than the context of {context:,} tokens.", "Use a smaller one.")
     return length or context

@@ -1,15 +1,17 @@
-"""Datasets, tokenizers and plain text."""
+"""Reports about a dataset, a tokenizer, and text."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from gptcli.config import DataConfig
-from gptcli.dataset.choice import choose_kind
+from gptcli.dataset.corpus import scan
 from gptcli.dataset.folder import Split, open_dataset
-from gptcli.dataset.sources import find_texts, read_text
-from gptcli.dataset.survey import survey
+from gptcli.dataset.plain_text import read_text
+from gptcli.dataset.sources import find_texts
+from gptcli.dataset.vocabulary import choose_kind
 from gptcli.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 
@@ -19,7 +21,7 @@ class TokenizerSummary:
     """`char` or `bpe`."""
     vocab_size: int
     characters: int | None
-    """Ids that stand for whole characters; None of `bpe`."""
+    """Number of ids that stand for whole characters; None for `bpe`."""
     end_of_text: int | None
     fingerprint: str
 
@@ -34,7 +36,7 @@ class SplitSummary:
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceSummary:
     name: str
     bytes: int
     sha256: str
@@ -52,12 +54,14 @@ class DatasetReport:
     start_id: int
     train: SplitSummary
     val: SplitSummary
-    sources: tuple[Source, ...]
+    sources: tuple[SourceSummary, ...]
     kind: str = "dataset"
 
 
 @dataclass(frozen=True)
 class TokenizerReport:
+    """A tokenizer."""
+
     path: str
     tokenizer: TokenizerSummary
     kind: str = "tokenizer"
@@ -67,14 +71,14 @@ class TokenizerReport:
 class Piece:
     id: int
     text: str
-    """The piece as text; bytes that are a part of a character show as U+FFFD."""
+    """The piece as text; an incomplete character is U+FFFD."""
     hex: str
-    """The piece's bytes."""
+    """Its bytes in hexadecimal."""
 
 
 @dataclass(frozen=True)
 class TokensReport:
-    """A text as a tokenizer cuts it."""
+    """A text and the pieces into which a tokenizer cuts it."""
 
     tokenizer_path: str
     text_path: str
@@ -90,6 +94,8 @@ class TokensReport:
 
 @dataclass(frozen=True)
 class TextReport:
+    """A text file, or a folder of them."""
+
     path: str
     files: int
     characters: int
@@ -99,16 +105,16 @@ class TextReport:
     alphabet: str
     """The distinct characters, sorted."""
     tokenizer: str
-    """What `--tokenizer auto` would take: `char` or `bpe`."""
+    """The kind that `tokenizer.kind = auto` would choose: `char` or `bpe`."""
     tokenizer_reason: str
     training_characters: int
-    """What is not held out for validation by default."""
+    """Characters that are not held out for validation by default."""
     notes: tuple[str, ...]
     kind: str = "text"
 
 
 def describe_dataset(path: Path) -> DatasetReport:
-    """A dataset folder, every hash in it checked; raises DatasetError."""
+    """Describe a dataset folder after checking every hash. Raises DatasetError."""
     dataset = open_dataset(path, verify=True)
     return DatasetReport(
         name=dataset.name,
@@ -119,20 +125,20 @@ def describe_dataset(path: Path) -> DatasetReport:
         start_id=dataset.start_id,
         train=_split(dataset.train),
         val=_split(dataset.val),
-        sources=tuple(Source(source.name, source.size, source.sha256) for source in dataset.sources),
+        sources=tuple(SourceSummary(source.name, source.size, source.sha256) for source in dataset.sources),
     )
 
 
 def describe_tokenizer(path: Path) -> TokenizerReport:
-    """A tokenizer by itself; raises TokenizerError."""
+    """Describe a tokenizer. Raises TokenizerError."""
     return TokenizerReport(str(path), summary_of(load_tokenizer(path)))
 
 
 def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
-    """The pieces of a text; raises TokenizerError or CorpusError."""
+    """Cut a text into pieces. Raises TokenizerError or CorpusError."""
     tokenizer = load_tokenizer(tokenizer_path)
-    with find_texts([str(text_path)], DataConfig().include) as files:
-        text = "".join(piece for file in files for piece in read_text(file, _ignore))
+    with find_texts([str(text_path)], DataConfig().include) as sources:
+        text = "".join(piece for source in sources for piece in read_text(source, _ignore))
     pieces = tokenizer.pieces(text)
     size = sum(len(content) for _, content in pieces)
     return TokensReport(
@@ -149,29 +155,28 @@ def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
 
 
 def describe_text(path: Path) -> TextReport:
-    """A text file, or a folder of them; raises CorpusError for what is not text, empty or blank."""
-    with find_texts([str(path)], DataConfig().include) as files:
-        look = survey(files, _ignore)
-        breaks = sum(piece.count("\n") for text in look.texts for piece in read_text(text.file, _ignore))
-        unfinished = sum(_ends_without_newline(text.file.path) for text in look.texts)
-    kind, reason = choose_kind(look)
+    """Describe a text file or a folder of them. Raises CorpusError if it is not text, empty or blank."""
+    with find_texts([str(path)], DataConfig().include) as sources:
+        corpus = scan(sources, _ignore)
+        lines = sum(_lines(pieces) for source in corpus.sources for pieces in corpus.read(source))
+    kind, reason = choose_kind(corpus)
     return TextReport(
         path=str(path),
-        files=len(look.texts),
-        characters=look.characters,
-        bytes=look.bytes,
-        lines=breaks + unfinished,
-        distinct_characters=len(look.alphabet),
-        alphabet="".join(look.alphabet),
+        files=len(corpus.sources),
+        characters=corpus.characters,
+        bytes=corpus.bytes,
+        lines=lines,
+        distinct_characters=len(corpus.alphabet),
+        alphabet="".join(corpus.alphabet),
         tokenizer=kind,
         tokenizer_reason=reason,
-        training_characters=look.training_characters(None),
-        notes=look.notes,
+        training_characters=corpus.training_characters(None),
+        notes=corpus.notes,
     )
 
 
 def summary_of(tokenizer: Tokenizer) -> TokenizerSummary:
-    """What a tokenizer is, in figures."""
+    """The figures of a tokenizer."""
     ends = tokenizer.end_of_text is not None
     characters = int(tokenizer.emittable.sum()) - ends if tokenizer.kind == "char" else None
     return TokenizerSummary(
@@ -184,11 +189,13 @@ def _split(split: Split) -> SplitSummary:
     return SplitSummary(tokens, split.characters, size, size / tokens, tokens / size)
 
 
-def _ends_without_newline(path: Path) -> bool:
-    with open(path, "rb") as file:
-        file.seek(-1, 2)
-        return file.read(1) != b"\n"
+def _lines(pieces: Iterable[str]) -> int:
+    """Lines of a document; the last one may lack its newline."""
+    newlines, piece = 0, "\n"
+    for piece in pieces:
+        newlines += piece.count("\n")
+    return newlines + (not piece.endswith("\n"))
 
 
 def _ignore(count: int) -> None:
-    """Bytes were read; nobody shows it."""
+    """Progress that is not shown."""

@@ -17,15 +17,12 @@ from gptcli.checkpoints.run_folder import StoredRun, is_run, missing_part, next_
 from gptcli.config import CHANGEABLE_ON_RESUME, RunConfig, build_config, nearest_preset
 from gptcli.config.presets import fine_tuning
 from gptcli.config.values import Values
-from gptcli.dataset.preparing import name_of
+from gptcli.dataset.place import dataset_name
 from gptcli.errors import DeviceError, ModelFolderError, StorageError, UsageError
 from gptcli.model.devices import choose_device
 from gptcli.runs.pretrained import Pretrained, find_pretrained, pretrained_of, refuse_contradictions, stored_name
 from gptcli.runs.request import Request
 from gptcli.storage import is_occupied, refuse_working_folder
-
-RUNS_ROOT = Path("runs")
-"""The folder of runs, below the working directory."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +107,7 @@ def decide(request: Request, *, quiet: bool = False) -> Decision:
     ConfigError for a request that no data could make valid.
     """
     refuse_runs_as_data(request)
-    path = request.out or RUNS_ROOT / name_of(request.data)
+    path = request.out or names.RUNS_ROOT / dataset_name(request.data)
     _refuse_foreign(path)
     if is_run(path) and request.resume != "never":
         resume = Resume(path, open_run(path))

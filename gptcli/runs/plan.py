@@ -18,7 +18,8 @@ from gptcli.checkpoints.tensors import read_metadata
 from gptcli.checkpoints.weights import stored_step
 from gptcli.config import CHANGEABLE_ON_RESUME, DataConfig, RunConfig, TokenizerConfig, differences, parse_section
 from gptcli.dataset.folder import Dataset
-from gptcli.dataset.preparing import OnProgress, Prepared, find_or_prepare, put_back
+from gptcli.dataset.place import dataset_roots, restore_interrupted
+from gptcli.dataset.preparing import OnProgress, Prepared, find_or_prepare
 from gptcli.errors import GptcliError, ModelFolderError, StorageError, UsageError
 from gptcli.model.cost import parameter_shapes
 from gptcli.runs.budget import why_finished
@@ -29,8 +30,6 @@ from gptcli.runs.request import Request
 from gptcli.storage import disk_errors
 from gptcli.training.schedule import learning_rate
 
-DATA_ROOT = Path("data")
-"""The folder of prepared datasets, below the working directory."""
 COMPARED_AS_DATA = ("tokenizer.", "data.")
 """Sections that say how the data was made; runs compare the fingerprint of the data itself."""
 
@@ -76,7 +75,7 @@ def make_plan(
     `on_progress` is told how preparing the data advances; `quiet` hides the progress of downloads. Raises the errors of
     `decide`, of the data, and of `complete`; UsageError for a run of other data or with other fixed settings.
     """
-    put_back(*request.data)
+    restore_interrupted(*request.data)
     decision = decide(request, quiet=quiet)
     device, moved = training_device(request, decision)
     check(request, decision, device)
@@ -131,10 +130,11 @@ def _prepare(request: Request, decision: Decision, scratch: Path | None, on_prog
     pretrained = None if isinstance(decision, NewRun) else decision.pretrained
     return find_or_prepare(
         request.data,
-        DATA_ROOT,
+        dataset_roots(decision.path),
         settings,
         data,
         given=pretrained.tokenizer if pretrained else None,
+        unknown=request.unknown,
         scratch=scratch,
         on_progress=on_progress,
     )

@@ -11,6 +11,7 @@ from gptcli.config import load_config_file
 from gptcli.config.presets import default_family, family, preset
 from gptcli.config.values import Values, flatten, merge, nest
 from gptcli.dataset.folder import is_dataset
+from gptcli.dataset.vocabulary import require_bpe_for_size
 from gptcli.errors import UsageError
 from gptcli.interop.hub import is_address
 from gptcli.tokenizer.tokenizer import is_path
@@ -132,12 +133,5 @@ def _refuse_idle_settings(request: Request) -> None:
         message = "`model.vocab_size` cannot be set: the model has a row for each id of its tokenizer."
         raise UsageError(message, "Choose the size of a BPE vocabulary with `tokenizer.vocab_size`.")
     layer = request.explicit if "tokenizer.vocab_size" in flags else request.file
-    require_bpe_for_a_size(**layer.get("tokenizer", {}))
-
-
-def require_bpe_for_a_size(kind: str | None = None, vocab_size: int | None = None) -> None:
-    """Raise UsageError for a vocabulary size without effect: only BPE learns its vocabulary to a size."""
-    if vocab_size is not None and kind not in (None, "auto", "bpe"):
-        owner = "of characters has" if kind == "char" else f"of '{kind}' has"
-        hint = "Leave `tokenizer.vocab_size` out, or use `tokenizer.kind = bpe`."
-        raise UsageError(f"A vocabulary {owner} a size of its own.", hint)
+    tokenizer = layer.get("tokenizer", {})
+    require_bpe_for_size(tokenizer.get("kind"), tokenizer.get("vocab_size"))

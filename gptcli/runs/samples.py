@@ -1,4 +1,4 @@
-"""Short texts drawn during training, to watch the model learn."""
+"""Short samples during training, to watch the model learn."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ SAMPLE_TOKENS = 120
 
 
 def draw_sample(model: GPT, dataset: Dataset, *, seed: int) -> str:
-    """A text from an empty prompt, with a random stream of its own; the model's mode is restored."""
+    """A text from an empty prompt, drawn from a random stream of its own; the model's mode is restored."""
     config = SamplingConfig(max_new_tokens=SAMPLE_TOKENS, seed=seed)
     was_training, was_strict = model.training, torch.are_deterministic_algorithms_enabled()
     model.eval()
-    torch.use_deterministic_algorithms(False)  # CUDA's cumulative sum is none, and a sample changes no training
+    torch.use_deterministic_algorithms(False)  # CUDA's cumulative sum is not, and a sample does not affect training
     try:
         pieces = generate(model, dataset.tokenizer, [dataset.start_id], config, end_id=dataset.end_id)
         return "".join(piece.text for piece in pieces if isinstance(piece, Piece))

@@ -1,4 +1,4 @@
-"""TensorBoard event files, beside metrics.jsonl in the run folder. The only place that knows tensorboard."""
+"""TensorBoard event files in the run folder. The only module that imports tensorboard."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from gptcli.storage import disk_errors
 
 
 class TensorBoardLog:
-    """Writes events as scalars and text. A step has each at most once, however often a run is stopped and goes on."""
+    """Writes events as scalars and text; each step has each of them at most once, also after resumes."""
 
     def __init__(self, run: Path, config: RunConfig, step: int) -> None:
-        """Go on after `step`: points beyond it, of a session that was cut off, are taken out of the curves."""
+        """Continue after `step`: later points, of a session that was killed, are removed from the curves."""
         self._run, self._config, self._start = run, config, step
         self._is_lost = False
-        # The writer's thread would print a traceback; `write` tells what went wrong there.
+        # The writer's thread would print a traceback; `write` reports the error.
         self._hook, threading.excepthook = threading.excepthook, self._ignore_disk_errors
         with disk_errors(run):
             self._writer = SummaryWriter(str(run), purge_step=step + 1)
             self._writer.add_text("config", f"```toml\n{to_toml(config)}\n```", step + 1)
 
     def write(self, event: Event) -> None:
-        """Add the event's figures, its text, or at the end the hyperparameters with the result.
+        """Add the figures or the text of an event, or at the end the hyperparameters with the result.
 
-        Raises StorageError once, where the disk refuses: TensorBoard's writer cannot go on after that.
+        Raises StorageError once, when the disk refuses: TensorBoard's writer cannot continue after that.
         """
         if self._is_lost:
             return
@@ -50,9 +50,9 @@ class TensorBoardLog:
             elif isinstance(event, RunFinished):
                 if event.best_val_loss is not None and event.step > self._start:
                     self._write_hparams(event.best_val_loss, event.step)
-                self._writer.flush()  # an error is to be told while somebody listens
+                self._writer.flush()  # errors must be raised before the end
             elif isinstance(event, CheckpointSaved):
-                self._writer.flush()  # what a kill leaves reaches as far as the checkpoint does
+                self._writer.flush()  # after a kill, the curves reach as far as the checkpoint
             else:
                 for name, value in scalars(event).items():
                     self._writer.add_scalar(name, value, event.step)  # type: ignore[union-attr]
@@ -67,7 +67,7 @@ class TensorBoardLog:
             self._hook(arguments)
 
     def _write_hparams(self, best_val_loss: float, step: int) -> None:
-        """`SummaryWriter.add_hparams` would open a second folder; this keeps the run one folder."""
+        """Write hyperparameters without `SummaryWriter.add_hparams`, which would make a second folder."""
         settings = flatten(self._config.model_dump(mode="json", exclude_none=True))
         plain = {key: value for key, value in settings.items() if isinstance(value, bool | int | float | str)}
         for summary in hparams(plain, {"hparam/best_val_loss": best_val_loss}):  # type: ignore[no-untyped-call]

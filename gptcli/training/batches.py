@@ -1,8 +1,8 @@
-"""Which windows of the text make up each batch.
+"""The batches of a training: which windows of the text are trained on at each step.
 
-A batch is a pure function of (seed, step, batch size): nothing has to be saved to continue exactly, and micro-batches
-are slices of it. Within an epoch windows are drawn without replacement: the text, from an offset that changes every
-epoch, is cut into windows of one context length, and these are taken in a random order.
+A batch is a pure function of (seed, step, batch size), so that nothing has to be saved to continue exactly, and
+micro-batches are slices of it. Windows are drawn without replacement within an epoch: starting at an offset that
+changes every epoch, the text is cut into windows of one context length, which are visited in random order.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Batches:
 
     @property
     def windows_per_epoch(self) -> int:
-        """Windows in one pass over the text; the part that the offset cuts off is seen in other epochs."""
+        """Windows in one pass over the text; the rest that the offset leaves out is seen in other epochs."""
         return max(1, (len(self.stream) - self.block_size) // self.block_size)
 
     def starts(self, step: int) -> np.ndarray:
-        """Positions in the text where the windows of a step begin, int64 (batch_size,)."""
+        """Start positions of the windows of a step, int64 (batch_size,)."""
         numbers = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
         epochs, places = np.divmod(numbers, self.windows_per_epoch)
         starts = np.empty_like(numbers)
@@ -44,11 +44,11 @@ class Batches:
         return starts
 
     def batch(self, step: int) -> Tensor:
-        """Token ids of a step, int64 (batch_size, block_size + 1): its inputs are all but the last."""
+        """Token ids of a step, int64 (batch_size, block_size + 1); the inputs are all but the last."""
         return torch.from_numpy(self.stream.windows(self.starts(step), self.block_size + 1))
 
     def _order(self, epoch: int) -> tuple[int, np.ndarray]:
-        """The offset and the order of windows of an epoch; the last two are kept."""
+        """The offset and the order of windows of an epoch; those of the last two epochs are cached."""
         if epoch not in self._orders:
             random = np.random.default_rng((self.seed, epoch))
             last_start = len(self.stream) - 1 - self.windows_per_epoch * self.block_size
@@ -59,7 +59,7 @@ class Batches:
 
 
 def training_batches(config: RunConfig, dataset: Dataset) -> Batches:
-    """The batches of a run over the training part of its text."""
+    """The batches of a config over the training split."""
     train = config.train
     return Batches(
         dataset.train.stream, block_size=config.model.block_size, batch_size=train.batch_size, seed=train.seed

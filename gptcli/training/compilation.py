@@ -1,4 +1,4 @@
-"""torch.compile where it pays and works."""
+"""torch.compile, where it pays and works."""
 
 from __future__ import annotations
 
@@ -14,21 +14,25 @@ from gptcli.model.gpt import GPT
 from gptcli.training.gradients import Hidden, accumulate_gradients
 
 MIN_STEPS = 300
-"""Compilation takes a minute or so on a GPU; a shorter run does not earn it back."""
+"""Fewest steps for which compiling on a GPU pays: it takes about a minute."""
 
 
 def compile_hidden(
-    model: GPT, ids: Tensor, *, mode: Compile, max_steps: int, dtype: torch.dtype, recompute: bool = False
+    model: GPT,
+    ids: Tensor,
+    *,
+    mode: Compile,
+    max_steps: int,
+    dtype: torch.dtype,
+    activation_checkpointing: bool = False,
 ) -> tuple[Hidden, str]:
-    """`model.hidden`, compiled or as it is, and a sentence about the choice ("" when compiled as asked).
+    """`model.hidden`, compiled or not, and a sentence about the choice ("" when compiled as asked).
 
-    With `recompute` it keeps no activations of blocks.
-
-    The choice depends on the whole run, not on what is left of it, so that a resumed run goes on with the same kernels.
-    `ids` (b, T + 1) is a micro-batch as updates have it, on which the compiled model proves itself, backward pass
-    included; no gradient and no random state is left behind. Raises DeviceError if `mode` is "on" and compiling fails.
+    The choice depends on the whole run, not on the rest of it, so that a resumed run uses the same kernels. The
+    compiled model is tried on a micro-batch `ids` (b, T + 1), backward pass included; gradients and random states are
+    restored. Raises DeviceError if `mode` is "on" and compiling fails.
     """
-    hidden: Hidden = partial(model.hidden, recompute=True) if recompute else model.hidden
+    hidden: Hidden = partial(model.hidden, activation_checkpointing=True) if activation_checkpointing else model.hidden
     reason = _reason_against(model.wte.weight.device, max_steps, experts=model.config.n_expert > 0)
     if mode == "off" or (mode == "auto" and reason):
         return hidden, f"Not compiled: {reason}." if mode == "auto" else ""
@@ -37,10 +41,10 @@ def compile_hidden(
         _try(model, compiled, ids, dtype)
     except torch.OutOfMemoryError:
         raise
-    except RuntimeError as error:  # every failure of dynamo and inductor is one
+    except RuntimeError as error:  # the base of all errors of dynamo and inductor
         problem = first_line(error)
         if mode == "on":
-            raise DeviceError(f"torch.compile failed: {problem}.", "Use --compile off.") from error
+            raise DeviceError(f"torch.compile failed: {problem}.", "Use `train.compile = off`.") from error
         return hidden, f"Not compiled, because torch.compile failed: {problem}."
     return compiled, "Compiled with torch.compile." if mode == "auto" else ""
 
@@ -53,7 +57,7 @@ def _reason_against(device: torch.device, max_steps: int, *, experts: bool = Fal
     if importlib.util.find_spec("triton") is None:
         return "triton, which torch.compile needs, is not installed"
     if experts:
-        return "an expert gets another number of tokens each time, for which it would be compiled anew"
+        return "each expert gets a different number of tokens each time, which would compile it anew"
     if max_steps < MIN_STEPS:
         return "the run is too short to pay for it"
     return ""
@@ -65,7 +69,7 @@ def _try(model: GPT, hidden: Hidden, ids: Tensor, dtype: torch.dtype) -> None:
         with torch.random.fork_rng(devices=forked):
             accumulate_gradients(model, hidden, ids, micro_batch_size=len(ids), dtype=dtype, backward=_backward)
     finally:
-        model.zero_grad()  # a backward pass that failed half-way has left some
+        model.zero_grad()  # a failed backward pass leaves gradients
 
 
 def _backward(loss: Tensor) -> None:

@@ -49,21 +49,21 @@ def accumulate_gradients(
     return loss
 
 
-class Stopped(Exception):  # noqa: N818 - a request to stop is not an error
+class UpdateStopped(Exception):  # noqa: N818 - a request to stop is not an error
     """A stop was asked for between two micro-batches of an update."""
 
 
 def unless_stopped(backward: Callable[[Tensor], None], should_stop: Callable[[], bool]) -> Callable[[Tensor], None]:
-    """`backward` for the micro-batches of an update; before all but the first, raises Stopped if a stop was asked for.
+    """`backward` for the micro-batches of an update, which may take minutes.
 
-    A large batch in small micro-batches may take minutes.
+    Raises UpdateStopped before any but the first if a stop was asked for.
     """
     begun = False
 
     def backward_or_stop(loss: Tensor) -> None:
         nonlocal begun
         if begun and should_stop():
-            raise Stopped
+            raise UpdateStopped
         begun = True
         backward(loss)
 

@@ -1,12 +1,12 @@
-"""Muon: momentum whose matrices are made orthogonal before they change the weights.
+"""Muon: momentum whose matrices are orthogonalized before they update the weights.
 
-Jordan et al. 2024 (https://kellerjordan.github.io/posts/muon). A gradient's momentum is replaced by the nearest matrix
-with equal singular values, so that directions which the gradient hardly shows are learned as fast as those in which it
-is large. The nearest such matrix is found by Newton-Schulz iterations, which are matrix products only. An update is
-scaled to the size of AdamW's (Liu et al. 2025, "Muon is Scalable for LLM Training"), so that the learning rate and the
-weight decay mean what they mean there.
+Jordan et al. 2024 (https://kellerjordan.github.io/posts/muon). The momentum of a matrix is replaced by the nearest
+matrix with equal singular values, so that directions in which the gradient is small are learned as fast as those in
+which it is large. Newton-Schulz iterations, which are matrix products only, find that matrix. An update is scaled to
+the size of AdamW's (Liu et al. 2025, "Muon is Scalable for LLM Training"), so that learning rate and weight decay have
+the same meaning.
 
-It is for the matrices inside the blocks. Embeddings, the head and vectors stay with AdamW.
+It serves the matrices inside the blocks. AdamW updates embeddings, head and vectors.
 
 Letters: K matrices of one shape, m rows, n columns, m ≤ n.
 """
@@ -23,24 +23,24 @@ from gptcli.model.devices import has_amx
 from gptcli.model.gpt import GPT
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of the quintic polynomial a s + b s³ + c s⁵ that is applied to each singular value: Jordan's, chosen for a steep
-start, which lets the values end anywhere between 0.7 and 1.2."""
+"""Coefficients of the polynomial a s + b s³ + c s⁵ applied to each singular value. Jordan chose them for a steep start;
+values end between 0.7 and 1.2."""
 ITERATIONS = 5
 ADAMW_SIZE = 0.2
-"""Root mean square of AdamW's updates over the learning rate, as Liu et al. measured it."""
+"""Root mean square of AdamW's updates divided by the learning rate, measured by Liu et al."""
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon over the given matrices, by name; queries, keys and values are matrices of their own.
+    """Muon over parameters by name; queries, keys and values are orthogonalized separately.
 
-    Matrices of one shape are handled together. `found_inf`, set before `step`, is a number on the device: if it is not
-    0, nothing changes.
+    Matrices of the same shape are batched. `found_inf`, set before `step`, is a number on the device: unless it is 0,
+    nothing changes.
     """
 
     def __init__(
         self, parameters: Mapping[str, nn.Parameter], config: OptimConfig, rows: Mapping[str, list[int]]
     ) -> None:
-        """`rows` says of parameters that hold several matrices how many rows each of those has."""
+        """`rows` gives the rows of each matrix for parameters that hold several."""
         super().__init__(parameters.values(), {"lr": config.lr})
         self.momentum, self.weight_decay = config.momentum, config.weight_decay
         self.rows = {parameter: rows.get(name, [len(parameter)]) for name, parameter in parameters.items()}
@@ -50,7 +50,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override] # there is no closure
-        """Change the weights by their gradients."""
+        """Update the weights from their gradients."""
         (group,) = self.param_groups
         bad = self.found_inf > 0  # ()
         decay = torch.where(bad, 1.0, 1 - group["lr"] * self.weight_decay)  # ()
@@ -60,13 +60,13 @@ class Muon(torch.optim.Optimizer):
         for shape, buffer in self.buffers.items():
             gradient = torch.where(bad, 0.0, torch.stack(gradients[shape]))  # (K, m, n) or (K, n, m), like all below
             buffer.mul_(kept).add_(gradient)
-            update = orthogonal(gradient.add_(buffer, alpha=self.momentum))  # Nesterov's look ahead
+            update = orthogonal(gradient.add_(buffer, alpha=self.momentum))  # Nesterov momentum
             update.mul_(torch.where(bad, 0.0, -group["lr"] * ADAMW_SIZE * max(shape) ** 0.5))
             for weight, change in zip(weights[shape], update.unbind(0), strict=True):
                 weight.mul_(decay).add_(change)
 
     def momenta(self) -> dict[nn.Parameter, Tensor]:
-        """The momentum of each parameter, in its shape."""
+        """The momentum of each parameter, in the parameter's shape."""
         waiting = {shape: list(buffer.unbind(0)) for shape, buffer in self.buffers.items()}
         return {
             parameter: torch.cat([waiting[torch.Size((size, parameter.shape[1]))].pop(0) for size in sizes])
@@ -74,7 +74,7 @@ class Muon(torch.optim.Optimizer):
         }
 
     def load_momenta(self, momenta: Mapping[nn.Parameter, Tensor]) -> None:
-        """Restore what `momenta` gave."""
+        """Restore momenta from `momenta`."""
         for shape, parts in self._by_shape(momenta).items():
             self.buffers[shape].copy_(torch.stack(parts))
 
@@ -99,7 +99,7 @@ def muon_over(model: GPT, config: OptimConfig) -> Muon:
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Matrices (K, m, n) with singular values near 1 and the singular vectors of the given ones."""
+    """Orthogonalize matrices (K, m, n): singular values become about 1, singular vectors stay."""
     a, b, c = COEFFICIENTS
     x = matrices.to(_product_dtype(matrices))
     turned = x.shape[1] > x.shape[2]
@@ -112,6 +112,6 @@ def orthogonal(matrices: Tensor) -> Tensor:
 
 
 def _product_dtype(matrices: Tensor) -> torch.dtype:
-    """bfloat16 where products in it are quick, as Jordan does: the iterations forgive its rounding."""
+    """bfloat16 where its products are fast, as in Jordan's version: the iterations tolerate its rounding."""
     quick = matrices.device.type == "cuda" or (matrices.device.type == "cpu" and has_amx())
     return torch.bfloat16 if quick and matrices.dtype is torch.float32 else matrices.dtype

@@ -1,6 +1,7 @@
-"""AdamW and Muon, gradient clipping, float16 loss scaling, and the guard that keeps bad numbers out of the weights.
+"""AdamW and Muon, gradient clipping, float16 loss scaling, and a guard that keeps non-finite numbers out of the
+weights.
 
-Nothing here waits for the device: whether an update is skipped is decided there, by the fused kernel's `found_inf`.
+Nothing here waits for the device: the fused kernel skips an update by a flag on the device, `found_inf`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MAX_SKIPS_IN_A_ROW = 20
 
 
 class Optimizer:
-    """AdamW (Loshchilov & Hutter 2019) or Muon over a model, with all that happens between gradient and weights."""
+    """AdamW (Loshchilov & Hutter 2019) or Muon over a model, with all steps from gradients to weights."""
 
     def __init__(self, model: GPT, config: OptimConfig, dtype: torch.dtype) -> None:
         self.names = {parameter: name for name, parameter in model.named_parameters()}
@@ -42,11 +43,11 @@ class Optimizer:
         self.spikes = SpikeGuard(config.skip_spikes, self.device) if config.skip_spikes else None
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradient of `loss`, scaled if the format needs it."""
+        """Accumulate the gradient of `loss`, scaled for float16."""
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
 
     def step(self, lr: float, loss: Tensor) -> Tensor:
-        """Update the weights unless `loss` or a gradient is not finite, or a spike, and clear the gradients.
+        """Update the weights, unless `loss` or a gradient is non-finite or a spike, and clear the gradients.
 
         Returns the gradient's norm before clipping, ().
         """
@@ -60,7 +61,7 @@ class Optimizer:
         self.skips_in_row = (self.skips_in_row + bad) * bad
         spike = self.spikes.stands_out(loss, norm).float() if self.spikes else torch.zeros_like(bad)  # ()
         skipped = bad + spike  # ()
-        for optimizer in self.optimizers():  # not by `scaler.step`, which does not look at the loss
+        for optimizer in self.optimizers():  # `scaler.step` would ignore a non-finite loss
             optimizer.found_inf = skipped  # type: ignore[attr-defined]
             optimizer.step()
             optimizer.zero_grad()
@@ -68,20 +69,20 @@ class Optimizer:
         return norm
 
     def _clip(self) -> Tensor:
-        """Limit the norm of the gradients; returns what it was, ()."""
+        """Clip the gradient norm; returns the norm before, ()."""
         norm: Tensor = nn.utils.get_total_norm([p.grad for p in self.names if p.grad is not None])
-        if self.device.type != "cpu" or norm > self.clip:  # elsewhere, looking would wait for the device
+        if self.device.type != "cpu" or norm > self.clip:  # comparing on a GPU would wait for it
             nn.utils.clip_grads_with_norm_(self.names, self.clip, norm)
         return norm
 
     def optimizers(self) -> list[torch.optim.Optimizer]:
-        """AdamW, and Muon where it is used."""
+        """AdamW, and Muon if it is used."""
         return [self.adamw, *([self.muon] if self.muon else [])]
 
     def failure(self) -> str:
-        """Why training cannot go on, in words; "" if it can. Waits for the device.
+        """The reason why training cannot continue, "" if it can. Waits for the device.
 
-        In float16 an overflow now and then is how the loss scale finds its level, and only many in a row are a failure.
+        In float16 single overflows adjust the loss scale; only many in a row are a failure.
         """
         if not self.scaler.is_enabled():
             return "the loss or a gradient became NaN or infinite" if self.skips.item() else ""
@@ -92,13 +93,13 @@ class Optimizer:
         return ""
 
     def skipped_spikes(self) -> Tensor:
-        """Updates that were skipped as spikes, ()."""
+        """Number of updates skipped as spikes, ()."""
         return self.spikes.skipped if self.spikes else torch.zeros((), device=self.device)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The state by parameter name, as it is saved: `exp_avg.NAME`, `exp_avg_sq.NAME`, one `step`, `momentum.NAME`.
+        """The state to save: `exp_avg.NAME`, `exp_avg_sq.NAME`, `momentum.NAME` by parameter name, and one `step`.
 
-        Before the first update there is none of AdamW's.
+        AdamW has no state before the first update.
         """
         momenta = self.muon.momenta() if self.muon else {}
         tensors = {f"momentum.{self.names[parameter]}": momentum for parameter, momentum in momenta.items()}
@@ -106,12 +107,12 @@ class Optimizer:
             name, state = self.names[parameter], self.adamw.state[parameter]
             tensors[f"exp_avg.{name}"] = state["exp_avg"]
             tensors[f"exp_avg_sq.{name}"] = state["exp_avg_sq"]
-            tensors["step"] = state["step"]  # the same for all: an update is skipped for all or none
+            tensors["step"] = state["step"]  # equal for all parameters: an update is skipped for all or none
         spikes = self.spikes.tensors() if self.spikes else {}
         return tensors | spikes | {"skips": self.skips, "skips_in_row": self.skips_in_row}
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Restore what `tensors` gave; raises KeyError where one is missing."""
+        """Restore state from `tensors`; raises KeyError if one is missing."""
         if self.muon:
             self.muon.load_momenta({p: tensors[f"momentum.{self.names[p]}"].view_as(p) for p in self.muon.rows})
         for parameter in self._adamw_parameters() if "step" in tensors else ():
@@ -127,7 +128,7 @@ class Optimizer:
             self.spikes.load_tensors(tensors)
 
     def state_to_come(self) -> list[Tensor]:
-        """As much memory as AdamW takes at its first update; nothing once it has taken it."""
+        """Tensors as large as the state that AdamW allocates at its first update; none after it."""
         if self.adamw.state:
             return []
         return [torch.empty_like(p) for p in self._adamw_parameters() for _ in ("exp_avg", "exp_avg_sq")]
@@ -136,10 +137,10 @@ class Optimizer:
         return (parameter for group in self.adamw.param_groups for parameter in group["params"])
 
     def scaler_state(self) -> dict[str, Any]:
-        """The loss scaler's numbers; empty unless the format is float16."""
+        """The loss scaler's state; empty unless training runs in float16."""
         return self.scaler.state_dict()
 
     def load_scaler_state(self, state: dict[str, Any]) -> None:
-        """Restore what `scaler_state` gave."""
+        """Restore state from `scaler_state`."""
         if self.scaler.is_enabled() and state:
             self.scaler.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""What to say when the device runs out of memory: the micro-batch size that fits."""
+"""Out-of-memory errors that name the micro-batch size that fits."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from gptcli.training.optimizer import Optimizer
 
 DEVICE_NAMES = {"cpu": "CPU", "cuda": "GPU", "mps": "Apple GPU"}
 SMALLER = "Use a smaller model or context."
-"""What helps where no micro-batch is small enough."""
+"""The hint where no micro-batch is small enough."""
 
 
 @contextmanager
 def room_for_gradients(
     model: GPT, hidden: Hidden, optimizer: Optimizer, ids: Tensor, *, micro_batch_size: int, dtype: torch.dtype
 ) -> Iterator[None]:
-    """Around passes over ids (B, T + 1), `micro_batch_size` at once.
+    """A context for passes over ids (B, T + 1) in micro-batches.
 
-    Raises OutOfMemoryError where they do not fit, with the largest half, quarter, … of a micro-batch that does.
+    Raises OutOfMemoryError if they do not fit; its hint names the largest half, quarter, … of a micro-batch that does.
     """
     try:
         yield
     except torch.OutOfMemoryError as error:
-        traceback.clear_frames(error.__traceback__)  # they hold what the pass had kept so far
+        traceback.clear_frames(error.__traceback__)  # the frames hold activations
         model.zero_grad()
         size = micro_batch_size // 2
         while size and not _fits(model, hidden, optimizer, ids[:size], dtype):
             size //= 2
-        hint = f"--micro-batch-size {size} fits, and gives the same result." if size else SMALLER
+        hint = f"Use `train.micro_batch_size = {size}`: the result is the same." if size else SMALLER
         device = DEVICE_NAMES[ids.device.type]
         message = f"The {device} ran out of memory with {micro_batch_size} sequences at once."
         raise OutOfMemoryError(message, hint) from error
@@ -43,7 +43,7 @@ def room_for_gradients(
 
 @contextmanager
 def room_for_optimizer(device: torch.device) -> Iterator[None]:
-    """Around an update: the first one allocates AdamW's state. Raises OutOfMemoryError where that does not fit."""
+    """A context for an update, the first of which allocates AdamW's state. Raises OutOfMemoryError."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -52,13 +52,13 @@ def room_for_optimizer(device: torch.device) -> Iterator[None]:
 
 
 def _fits(model: GPT, hidden: Hidden, optimizer: Optimizer, ids: Tensor, dtype: torch.dtype) -> bool:
-    """Whether a gradient of ids (b, T + 1) can be had beside what AdamW will keep."""
+    """Whether a gradient of ids (b, T + 1) fits beside AdamW's state."""
     try:
         kept = optimizer.state_to_come()
         accumulate_gradients(model, hidden, ids, micro_batch_size=len(ids), dtype=dtype, backward=optimizer.backward)
     except torch.OutOfMemoryError:
         return False
     finally:
-        kept = []  # noqa: F841 - let go of, together with the gradients
+        kept = []  # noqa: F841 - freed together with the gradients
         model.zero_grad()
     return True

@@ -1,4 +1,4 @@
-"""What the process that trains is set to, before the model is there."""
+"""Settings of the process for training, made before the model is built."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 1 << 30
 _LARGEST_KEPT = 1 << 25
-"""32 MiB, the most that GNU's allocator itself raises this limit to; larger blocks go back when they are freed."""
+"""32 MiB, the limit up to which glibc raises this threshold itself; larger blocks are returned when freed."""
 
 
 def prepare(device: torch.device, *, deterministic: bool) -> None:
-    """Set what makes training on `device` fast; on CUDA, or what makes it give the same bits every time."""
+    """Make training on `device` fast; on CUDA, optionally, bit-reproducible."""
     if device.type == "cpu":
         _keep_freed_memory()
     elif device.type == "cuda" and deterministic:
@@ -25,10 +25,10 @@ def prepare(device: torch.device, *, deterministic: bool) -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Let GNU's allocator keep what is freed for what is taken next (mallopt(3)); other C libraries stay as they are.
+    """Let glibc keep freed memory for the next allocation (mallopt(3)); other C libraries are left as they are.
 
-    Each update frees some blocks and takes the same ones again. Got anew from the kernel, page by page, they cost an
-    update in bfloat16 a seventh of its time (docs/log.md).
+    Each update frees and allocates the same blocks. Getting them from the kernel again, page by page, takes a seventh
+    of an update's time in bfloat16 (docs/log.md).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -1,7 +1,7 @@
-"""Loss spikes: updates whose loss or gradient norm stands far above what it was lately.
+"""Loss spikes: updates whose loss or gradient norm is far above its recent mean.
 
-Skipping such updates was PaLM's way out of spikes that clipping does not cure (Chowdhery et al. 2022, section 5.1):
-there by hand, starting again from a checkpoint; here at once, before the weights change. Nothing waits for the device.
+PaLM skipped such updates where clipping did not help (Chowdhery et al. 2022, section 5.1), by hand, restarting from a
+checkpoint; here they are skipped before the weights change. Nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 WINDOW = 100
-"""Updates that the running mean and deviation look back on; so many must have been seen before any is skipped."""
+"""Updates that the running mean and deviation cover; none is skipped before this many were seen."""
 
 
 class SpikeGuard:
-    """Finds the values that lie more than `sigma` deviations above their running mean.
+    """Detects values more than `sigma` deviations above their running mean.
 
-    A spike enters the statistics as if it lay on the limit. So one spike does not hide the next, and yet the limit
-    rises with each: when the loss has risen for good, updates are taken again after a few.
+    A spike enters the statistics clipped to the limit. So one spike does not hide the next, and yet the limit rises
+    with each: when the loss has risen for good, updates are accepted again after a few.
     """
 
     def __init__(self, sigma: float, device: torch.device) -> None:
@@ -28,9 +28,9 @@ class SpikeGuard:
         self.skipped = torch.zeros((), device=device)  # ()
 
     def stands_out(self, loss: Tensor, norm: Tensor) -> Tensor:
-        """Whether an update is a spike by its loss or its gradient norm, both (): bool (). Takes them into account.
+        """Whether an update is a spike by its loss or gradient norm, both (): bool (). Updates the statistics.
 
-        Values that are not finite are left to the optimizer's own check: no spike, statistics unchanged.
+        Non-finite values are left to the optimizer's own check: no spike, statistics unchanged.
         """
         values = torch.stack([loss.float(), norm.float()])  # (2,)
         limit = self.mean + self.sigma * self.variance.sqrt()  # (2,)
@@ -47,7 +47,7 @@ class SpikeGuard:
         return spike
 
     def tensors(self) -> dict[str, Tensor]:
-        """The state, as it is saved."""
+        """The state to save."""
         return {
             "spikes.mean": self.mean,
             "spikes.variance": self.variance,
@@ -56,7 +56,7 @@ class SpikeGuard:
         }
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Restore what `tensors` gave. Where a run was trained without a guard so far, it begins anew."""
+        """Restore state from `tensors`; a run that was trained without a guard so far starts a new one."""
         if "spikes.seen" in tensors:
             self.mean = tensors["spikes.mean"].to(self.mean.device)
             self.variance = tensors["spikes.variance"].to(self.mean.device)

@@ -31,7 +31,7 @@ from gptcli.model.gpt import GPT
 from gptcli.training.batches import training_batches
 from gptcli.training.compilation import compile_hidden
 from gptcli.training.evaluation import Evaluation, evaluation_batches, mean_loss
-from gptcli.training.gradients import Hidden, Stopped, accumulate_gradients, unless_stopped
+from gptcli.training.gradients import Hidden, UpdateStopped, accumulate_gradients, unless_stopped
 from gptcli.training.optimizer import Optimizer
 from gptcli.training.out_of_memory import room_for_gradients, room_for_optimizer
 from gptcli.training.schedule import learning_rate
@@ -105,7 +105,7 @@ class Trainer:
                 mode=self.config.train.compile,
                 max_steps=self.max_steps,
                 dtype=self.dtype,
-                recompute=self.config.train.activation_checkpointing,
+                activation_checkpointing=self.config.train.activation_checkpointing,
             )
         return note
 
@@ -130,7 +130,7 @@ class Trainer:
                     expert_balance=self.config.optim.expert_balance,
                     spread=spread,
                 )
-        except Stopped:
+        except UpdateStopped:
             self.model.zero_grad()
             restore_random_states(before, self.device)
             return None

@@ -1,7 +1,7 @@
-"""Where output goes: the result to standard output, everything else to standard error.
+"""Output: the result goes to standard output, everything else to standard error.
 
-Text from a model, a corpus or a file never acts on the terminal: it is not read as rich markup, and its control
-characters are shown escaped when a terminal is there to obey them.
+Text from a model, a corpus or a file never acts on the terminal: rich does not read it as markup, and control
+characters are escaped when the output is a terminal.
 """
 
 from __future__ import annotations
@@ -10,17 +10,24 @@ import json
 import math
 import os
 import re
+import signal
 import sys
+import threading
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
 
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.progress import Progress
+
 PIPE_WIDTH = 10_000
-"""Columns where no terminal limits them, so that nothing is wrapped."""
+"""Width without a terminal, in columns: nothing is wrapped."""
 
 wording: ContextVar[Callable[[str], str]] = ContextVar("wording", default=str)
 """Turns the settings that errors and notes name into flags. The command line sets it for the command that runs."""
@@ -30,7 +37,7 @@ _BIDI_CONTROLS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u20
 
 @dataclass(frozen=True)
 class Output:
-    """How a command speaks: `quiet` drops notes, `verbose` adds details, `as_json` makes the result JSON."""
+    """The output of a command: `quiet` drops notes, `verbose` adds details, `as_json` makes the result JSON."""
 
     quiet: bool = False
     verbose: bool = False
@@ -39,54 +46,81 @@ class Output:
 
     @property
     def out(self) -> Console:
-        """rich's view of standard output."""
+        """Standard output as a rich console."""
         return _console(sys.stdout, self.no_color)
 
     @property
     def err(self) -> Console:
-        """rich's view of standard error."""
+        """Standard error as a rich console."""
         return _console(sys.stderr, self.no_color)
 
     def note(self, text: str) -> None:
-        """Tell something on standard error, unless quiet."""
+        """Print a line on standard error unless `quiet` is set."""
         if not self.quiet:
-            self._tell(text, "")
+            self._print(text, "")
 
     def detail(self, text: str) -> None:
-        """Tell something on standard error when asked to be verbose."""
+        """Print a line on standard error if `verbose` is set."""
         if self.verbose:
-            self._tell(text, "dim")
+            self._print(text, "dim")
 
     def warn(self, text: str) -> None:
-        """Tell something on standard error even when quiet."""
-        self._tell(text, "yellow")
+        """Print a line on standard error, even if `quiet` is set."""
+        self._print(text, "yellow")
 
     def show(self, *parts: RenderableType) -> None:
-        """A result for people, such as a table, on standard output."""
+        """Print a result for people, such as a table, on standard output."""
         console = self.out
         for part in parts:
             console.print(printable(part) if isinstance(part, str) else part, markup=False, highlight=False)
 
     def result(self, text: str) -> None:
-        """One line of result on standard output: exactly as it is on a pipe, made harmless on a terminal."""
+        """Print one line of result on standard output: unchanged on a pipe, escaped on a terminal."""
         sys.stdout.write((printable(text) if sys.stdout.isatty() else text) + "\n")
         sys.stdout.flush()
 
     def json(self, value: Any) -> None:
-        """A result for programs on standard output; NaN and infinity become null, as JSON has neither.
+        """Print a result for programs on standard output; NaN and infinity become null, as JSON has neither.
 
-        On a terminal it is the same value: JSON has its own way to write control characters.
+        On a terminal control characters are escaped as JSON does, so that the value is the same.
         """
         text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False)
         self.result(re.sub("[^ -~\n]", _json_escaped, text) if sys.stdout.isatty() else text)
 
-    def _tell(self, text: str, style: str) -> None:
+    def _print(self, text: str, style: str) -> None:
         text = printable(wording.get()(text))
         self.err.print(text, style=style, markup=False, highlight=False, soft_wrap=not self.err.is_terminal)
 
 
+@contextmanager
+def live_display(display: Live | Progress) -> Iterator[None]:
+    """Run a live display; Ctrl-Z ends it, which shows the cursor again, and `fg` starts it below the shell's lines."""
+
+    def suspend(_signum: int, _frame: object) -> None:
+        display.stop()
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)  # returns when the process is continued
+        signal.signal(signal.SIGTSTP, suspend)
+        display.start()
+
+    display.start()
+    previous = signal.getsignal(signal.SIGTSTP)
+    if previous is not signal.SIG_IGN:  # as in a shell without job control
+        signal.signal(signal.SIGTSTP, suspend)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTSTP, previous)
+        display.stop()
+
+
+def one_line(text: str) -> str:
+    """The text with line breaks and tabs escaped too: a file name may have them."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def printable(text: str) -> str:
-    """The text with control characters (all but newline and tab) and bidirectional overrides escaped: `\\x1b`."""
+    """The text with control characters (except newline and tab) and bidirectional overrides escaped: `\\x1b`."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(_escaped(char) if _acts_on_terminal(char) else char for char in text)
@@ -106,7 +140,7 @@ def _escaped(char: str) -> str:
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Leave a closed pipe to the command line, which knows the exit code; rich would exit with 1."""
+        """Raise BrokenPipeError for the command line to handle; rich would exit with 1."""
         raise BrokenPipeError
 
 

@@ -1,4 +1,4 @@
-"""Progress while text is turned into tokens or scored, and what came of it."""
+"""Progress while text is read, tokenized or scored, and the resulting dataset."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from gptcli.dataset.folder import Dataset
 from gptcli.dataset.preparing import Prepared
+from gptcli.errors import counted
 from gptcli.report.text import TokenizerSummary, summary_of
 from gptcli.ui.console import Output
 from gptcli.ui.tables import size
@@ -19,7 +20,7 @@ _MAX_SOURCES = 20
 
 
 class PreparingDisplay:
-    """A bar with MB/s for each stage of work on text, on a terminal; nothing on a pipe."""
+    """A bar with MB/s for each stage, on a terminal; nothing on a pipe."""
 
     def __init__(self, output: Output) -> None:
         err = output.err
@@ -37,7 +38,7 @@ class PreparingDisplay:
         self._output = output
         self._tasks: dict[str, TaskID] = {}
         self._stages: list[tuple[str, float, int]] = []
-        """Each stage, when it began, and its bytes."""
+        """For each stage its name, its start time and its bytes."""
 
     def __enter__(self) -> PreparingDisplay:
         self._progress.start()
@@ -52,7 +53,7 @@ class PreparingDisplay:
             self._output.detail(f"{stage.capitalize()}: {ended - began:,.2f} s for {size(total)}.")
 
     def update(self, stage: str, done_bytes: int, total_bytes: int) -> None:
-        """Show how far a stage has come."""
+        """Show the progress of a stage."""
         if stage not in self._tasks:
             self._stages.append((stage, time.perf_counter(), total_bytes))
             self._tasks[stage] = self._progress.add_task(stage.capitalize(), total=total_bytes)
@@ -60,16 +61,16 @@ class PreparingDisplay:
 
 
 def show_prepared(output: Output, prepared: Prepared) -> None:
-    """The dataset's path (or, as JSON, its figures) as the result; the rest as notes."""
+    """Print the path of the dataset (or, as JSON, its figures) as the result, and the rest as notes."""
     for note in prepared.notes:
         output.note(note)
     if prepared.reused:
-        output.note("The text has not changed: the dataset is used as it is.")
+        output.note("The text has not changed: using the dataset that is there.")
     output.note(describe(prepared.dataset))
     for source in prepared.dataset.sources[:_MAX_SOURCES]:
-        output.detail(f"Text: {source.name}, {source.size:,} bytes.")
+        output.detail(f"Text: {source.name}, {counted(source.size, 'byte')}.")
     if more := len(prepared.dataset.sources[_MAX_SOURCES:]):
-        output.detail(f"And {more:,} more texts.")
+        output.detail(f"And {counted(more, 'more text')}.")
     if output.as_json:
         output.json(figures(prepared.dataset) | {"reused": prepared.reused})
     else:
@@ -80,25 +81,26 @@ def describe(dataset: Dataset) -> str:
     """One line about a dataset."""
     tokens, text = dataset.train.tokens + dataset.val.tokens, dataset.train.bytes + dataset.val.bytes
     return (
-        f"Data: {dataset.name}, {text:,} bytes, {tokens:,} tokens ({dataset.val.tokens:,} of them held out), "
+        f"Data: {dataset.name}, {counted(text, 'byte')}, {counted(tokens, 'token')} "
+        f"({dataset.val.tokens:,} of them held out), "
         f"{ids_in_words(summary_of(dataset.tokenizer))}."
     )
 
 
 def ids_in_words(tokenizer: TokenizerSummary) -> str:
-    """What the ids of a tokenizer are: `66 ids (65 characters, end of text)`."""
+    """The ids of a tokenizer in words: `66 ids (65 characters, end of text)`."""
     if tokenizer.characters is None:
-        return f"{tokenizer.vocab_size:,} ids (byte-level BPE)"
+        return f"{counted(tokenizer.vocab_size, 'id')} (byte-level BPE)"
     ends = tokenizer.end_of_text is not None
     parts = tokenizer.vocab_size - tokenizer.characters - ends
-    words = [f"{tokenizer.characters:,} characters"]
-    words += [f"{parts:,} parts of characters"] if parts else []
+    words = [counted(tokenizer.characters, "character")]
+    words += [f"{counted(parts, 'part')} of characters"] if parts else []
     words += ["end of text"] if ends else []
-    return f"{tokenizer.vocab_size:,} ids ({', '.join(words)})"
+    return f"{counted(tokenizer.vocab_size, 'id')} ({', '.join(words)})"
 
 
 def figures(dataset: Dataset) -> dict[str, object]:
-    """The same for programs."""
+    """The figures of a dataset for JSON."""
     return {
         "dataset": str(dataset.path),
         "name": dataset.name,

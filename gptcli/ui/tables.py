@@ -1,4 +1,4 @@
-"""Tables that read well at 80 columns, wide, and on a pipe."""
+"""Tables for terminals of any width and for pipes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from gptcli.ui.console import printable
+from gptcli.ui.console import one_line
 
 Align = Literal["left", "right"]
 Column = tuple[str, Align]
@@ -34,12 +34,12 @@ def table(
     *,
     total: Sequence[object] | None = None,
 ) -> Group:
-    """A title and a table with a head; numbers get thousands separators, None shows as a dash.
+    """A title and a table with a head; numbers get thousands separators, and None is a dash.
 
-    `total` is a last row, set apart. The first column keeps its width; the last left-aligned one gives way where the
-    terminal is narrow, and all of them where even that is too wide: cells are folded, never cut.
+    `total` is a separate last row. On a narrow terminal the last left-aligned column is folded, but not the first one;
+    if the table is still too wide, all columns are. Cells are never cut.
     """
-    names = [Text(printable(name)) for name, _ in columns]
+    names = [Text(one_line(name)) for name, _ in columns]
     lines = [[cell(value) for value in row] for row in rows]
     last = None if total is None else [cell(value) for value in total]
     flexible = max((place for place, (_, align) in enumerate(columns) if align == "left"), default=0)
@@ -62,12 +62,12 @@ def table(
 
 
 def _width(text: Text, *, whole: bool) -> int:
-    """Columns of the terminal that a cell needs at least: those of its longest word, or all."""
+    """Smallest width of a cell in terminal columns: of its longest word, or of the `whole` text."""
     return max(map(cell_len, [text.plain] if whole else text.plain.split()), default=0)
 
 
 class _Fitting:
-    """A table that needs so many columns of the terminal; where there are less, another form of it."""
+    """A table that is `width` terminal columns wide, and its narrow form for smaller terminals."""
 
     def __init__(self, width: int, table: Table, narrow: Table) -> None:
         self._width, self._table, self._narrow = width, table, narrow
@@ -82,16 +82,16 @@ def facts(title: str, rows: Iterable[tuple[str, object]]) -> Group:
     made.add_column(style="dim", no_wrap=True)
     made.add_column(overflow="fold")
     for name, value in rows:
-        made.add_row(Text(printable(name)), cell(value))
+        made.add_row(Text(one_line(name)), cell(value))
     return Group(_heading(title), made)
 
 
 def _heading(title: str) -> Text:
-    return Text(printable(title), "bold")
+    return Text(one_line(title), "bold")
 
 
 def cell(value: object) -> Text:
-    """A value as it stands in a table; text from files cannot act on the terminal."""
+    """A value as one line of a table; control characters and line breaks in text are escaped."""
     if value is None:
         return Text("–", "dim")
     if isinstance(value, bool):
@@ -100,7 +100,7 @@ def cell(value: object) -> Text:
         return Text(f"{value:,}")
     if isinstance(value, float):
         return Text(f"{value:.4g}")
-    return value if isinstance(value, Text) else Text(printable(str(value)))
+    return value if isinstance(value, Text) else Text(one_line(str(value)))
 
 
 def shape(sizes: Sequence[int]) -> str:

@@ -29,7 +29,7 @@ from gptcli.runs.events import (
 from gptcli.runs.plan import Plan
 from gptcli.runs.time_left import TimeLeft
 from gptcli.ui.chart import Point, axis, curve
-from gptcli.ui.console import Output, printable
+from gptcli.ui.console import Output, live_display, printable
 from gptcli.ui.preparing import PreparingDisplay, describe, figures
 
 SECONDS_BETWEEN_ROWS = 30.0
@@ -66,7 +66,8 @@ class TrainingDisplay:
         elif isinstance(event, Planned):
             self._open.close()  # the bars of preparing
             self._progress = _Progress(self._output, event.plan)
-            self._open.callback(self._progress.close)
+            if self._progress.live:
+                self._open.enter_context(live_display(self._progress.live))
         elif self._progress:
             self._progress.show(event)
 
@@ -90,14 +91,7 @@ class _Progress:
         self._spikes = 0
         self._console = output.err
         live = self._console.is_terminal and not output.quiet
-        self._live = Live(console=self._console, get_renderable=self._render, refresh_per_second=4) if live else None
-        if self._live:
-            self._live.start()
-
-    def close(self) -> None:
-        """Leave the last state on the terminal."""
-        if self._live:
-            self._live.stop()
+        self.live = Live(console=self._console, get_renderable=self._render, refresh_per_second=4) if live else None
 
     def show(self, event: Event) -> None:
         self._time_left.observe(event)
@@ -131,13 +125,13 @@ class _Progress:
             self._print(Text(f"step {event.step:,}: {updates} skipped so far, as the loss or gradient stood out."))
 
     def _row_if_time(self) -> None:
-        if self._live is None and time.monotonic() - self._last_row >= SECONDS_BETWEEN_ROWS:
+        if self.live is None and time.monotonic() - self._last_row >= SECONDS_BETWEEN_ROWS:
             self._row()
 
     def _row(self) -> None:
         """Print a plain line on a pipe; on a terminal the live line shows the same."""
         self._last_row = time.monotonic()
-        if self._live is None and not self._output.quiet:
+        if self.live is None and not self._output.quiet:
             evaluated_now = self._eval is not None and self._eval.step == self._now
             shown = [*self._figures(with_evaluation=evaluated_now), ("left", self._clock())]
             told = "  ".join(f"{name} {value}" for name, value in shown if value)
@@ -146,7 +140,7 @@ class _Progress:
     def _print(self, *lines: Text) -> None:
         if not self._output.quiet:
             for line in lines:
-                self._console.print(line, soft_wrap=self._live is None)
+                self._console.print(line, soft_wrap=self.live is None)
 
     def _figures(self, *, with_evaluation: bool = True) -> list[tuple[str, str]]:
         shown = []

@@ -1,4 +1,4 @@
-"""What `--verbose` tells of any command: with what it ran, and what it cost."""
+"""Details of any command with `--verbose`: versions, time and memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PACKAGES = ("torch", "numpy", "tokenizers", "safetensors")
 
 
 class VerboseFrame:
-    """Versions and cores when a command begins; time and memory when it ends, however it ends."""
+    """A context that prints versions and cores at its start, and time and memory at its end."""
 
     def __init__(self, output: Output) -> None:
         self._output = output

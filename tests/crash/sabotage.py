@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 
 def without_fsync() -> None:
-    from gptcli import storage
+    from gptcli.storage import append_log, disk
 
-    storage.os = _Without(os, "fsync")  # type: ignore[attr-defined]
+    for module in (disk, append_log):
+        module.os = _Without(os, "fsync")  # type: ignore[attr-defined]
 
 
 def without_random_state() -> None:

@@ -20,7 +20,7 @@ from unittest import mock
 from gptcli.__main__ import main
 
 PHASES = {
-    "reading": ("gptcli.dataset.preparing.survey", 1),
+    "reading": ("gptcli.dataset.preparing.scan", 1),
     "tokenizing": ("gptcli.dataset.preparing.write_dataset", 1),
     "new run": ("gptcli.runs.session.create_run", 1),
     "first step": ("gptcli.training.trainer.accumulate_gradients", 1),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gptcli.dataset.folder import is_dataset, open_dataset
-from gptcli.dataset.preparing import put_back
+from gptcli.dataset.place import restore_interrupted
 from tests.conftest import CommandLine
 from tests.crash.disk import Operation
 from tests.crash.power import PoweredDisk
@@ -35,7 +35,7 @@ def operations(sessions: Sessions) -> list[Operation]:
 
 def check_one_is_there(sessions: Sessions, folder: Path, tokens: tuple[int, int]) -> None:
     """The old dataset or the new one can be opened; the same command then makes the new one."""
-    put_back(folder / DATASET)
+    restore_interrupted(folder / DATASET)
     assert is_dataset(folder / DATASET)
     assert open_dataset(folder / DATASET, verify=True).train.tokens in tokens
     sessions.go_on(folder, arguments=REPLACE)
@@ -86,7 +86,7 @@ def test_the_power_fails(sessions: Sessions, tokens: tuple[int, int]) -> None:
             disk.carry_out(operation)
         folder = sessions.new()
         disk.fail(folder, chance)
-        put_back(folder / DATASET)
+        restore_interrupted(folder / DATASET)
         assert is_dataset(folder / DATASET), f"state {seed}: after {done} of {len(replaced)} operations"
         assert open_dataset(folder / DATASET, verify=True).train.tokens in tokens
         sessions.done_with(folder)

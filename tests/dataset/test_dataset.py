@@ -1,9 +1,11 @@
-"""Dataset folders: what preparing writes, when it is done again, and what damage gets."""
+"""Dataset folders: what preparing writes, when it reuses, and how damage is reported."""
 
 from __future__ import annotations
 
 import io
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptcli.config import DataConfig, TokenizerConfig
-from gptcli.dataset import choice, shards, writing
+from gptcli.dataset import preparing, shards, splits, vocabulary
 from gptcli.dataset.folder import Dataset, is_dataset, open_dataset
-from gptcli.dataset.preparing import Prepared, find_or_prepare, prepare
+from gptcli.dataset.place import dataset_roots
+from gptcli.dataset.preparing import Prepared, find_or_prepare, tokenize
 from gptcli.dataset.shards import TokenStream
 from gptcli.errors import CorpusError, DatasetError, StorageError, TokenizerError
 from gptcli.tokenizer.char import char_tokenizer
 from gptcli.tokenizer.tokenizer import load_tokenizer
+from gptcli.ui.preparing import describe
 from tests.tokenizer.text_samples import LESSON, some, texts
 
 TEXT = LESSON * 4
@@ -33,13 +37,16 @@ def write(folder: Path, name: str, text: str) -> str:
 
 
 def make(out: Path, *inputs: str, kind: str = "auto", force: bool = False, **data: Any) -> Prepared:
-    settings = TokenizerConfig(kind=kind, vocab_size=400 if kind == "bpe" else None)
-    return prepare(inputs, out, settings, DataConfig(**data), force=force)
+    return tokenize(inputs, out, tokenizer=kind, vocab_size=400 if kind == "bpe" else None, force=force, **data)
 
 
 def all_ids(stream: TokenStream) -> list[int]:
     ids: list[int] = stream.windows(np.array([0]), len(stream))[0].tolist()
     return ids
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.fixture
@@ -63,8 +70,8 @@ def test_splits_hold_the_text(tmp_path: Path, book: str, kind: str) -> None:
 
 
 def test_splits_hold_the_text_control(tmp_path: Path, book: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = writing.PartReader.read
-    monkeypatch.setattr(writing.PartReader, "read", lambda self, part: (piece[::-1] for piece in real(self, part)))
+    real = splits.PartReader.read
+    monkeypatch.setattr(splits.PartReader, "read", lambda self, part: (piece[::-1] for piece in real(self, part)))
     assert not splits_hold_the_text(make(tmp_path / "out", book, kind="char").dataset, TEXT, int(0.9 * len(TEXT)))
 
 
@@ -136,14 +143,14 @@ def test_start_ids(tmp_path: Path, book: str) -> None:
     assert bare.tokenizer.decode([bare.start_id]) == "n"
 
 
-def test_auto_chooses_and_tells(tmp_path: Path, book: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "characters, since the text is small" in make(tmp_path / "a", book).notes[-1]
-    monkeypatch.setattr(choice, "CHAR_BELOW_BYTES", 1000)
+def test_auto_chooses_and_says_why(tmp_path: Path, book: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "characters" in make(tmp_path / "a", book).notes[-1]
+    monkeypatch.setattr(vocabulary, "CHAR_BELOW_BYTES", 1000)
     large = make(tmp_path / "b", book)
     assert large.dataset.tokenizer.kind == "bpe"
     assert any("BPE, since the text has" in note for note in large.notes)
     monkeypatch.undo()
-    monkeypatch.setattr(choice, "MAX_ALPHABET", 20)
+    monkeypatch.setattr(vocabulary, "MAX_ALPHABET", 20)
     varied = make(tmp_path / "c", book)
     assert varied.dataset.tokenizer.kind == "bpe"
     assert any("distinct characters are too many" in note for note in varied.notes)
@@ -153,7 +160,7 @@ def test_a_vocabulary_size_asks_for_bpe(tmp_path: Path, book: str) -> None:
     """Also that which is the default; and it is another dataset than the one without."""
 
     def made(**settings: Any) -> Prepared:
-        return find_or_prepare([book], tmp_path / "data", TokenizerConfig(**settings), DataConfig())
+        return find_or_prepare([book], [tmp_path / "data"], TokenizerConfig(**settings), DataConfig())
 
     assert made().dataset.tokenizer.kind == "char"
     stated = made(vocab_size=300)
@@ -179,13 +186,13 @@ def test_a_tokenizer_from_a_file(tmp_path: Path, book: str) -> None:
 
 
 def test_unchanged_input_is_not_tokenized_twice(tmp_path: Path, book: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    root, config = tmp_path / "data", TokenizerConfig()
+    root, config = [tmp_path / "data"], TokenizerConfig()
     first = find_or_prepare([book], root, config, DataConfig())
     assert not first.reused
     assert first.dataset.path.name.startswith("book-")
     assert first.dataset.name == "book"
     with monkeypatch.context() as patch:
-        patch.setattr(writing, "write_dataset", None)
+        patch.setattr(preparing, "write_dataset", None)
         again = find_or_prepare([book], root, config, DataConfig())
         folder = find_or_prepare([str(first.dataset.path)], root, config, DataConfig())
     assert again.reused
@@ -212,7 +219,7 @@ def test_an_output_that_is_there(tmp_path: Path, book: str) -> None:
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_what_is_no_dataset_is_never_replaced(tmp_path: Path, book: str, force: bool) -> None:
+def test_another_folder_is_never_replaced(tmp_path: Path, book: str, force: bool) -> None:
     foreign = write(tmp_path, "folder/precious.txt", "mine")
     (tmp_path / "link").symlink_to(tmp_path / "folder")
     for out in (tmp_path / "folder", Path(foreign), tmp_path / "link"):
@@ -246,13 +253,13 @@ def test_any_folder_can_be_a_dataset(tmp_path: Path, book: str, folder: str, nam
     assert make(tmp_path / folder, book).dataset.name == name
 
 
-def test_what_was_about_to_be_replaced_is_put_back(tmp_path: Path, book: str) -> None:
+def test_an_interrupted_replacement_is_restored(tmp_path: Path, book: str) -> None:
     out = make(tmp_path / "out", book).dataset.path
     aside = tmp_path / f".out-{2**22 + 1}.replaced"  # by a process that is no more
     out.rename(aside)
-    assert not is_dataset(out), "who only asks changes nothing"
+    assert not is_dataset(out), "looking changes nothing"
     assert aside.exists()
-    assert find_or_prepare([str(out)], tmp_path / "data", TokenizerConfig(), DataConfig()).reused
+    assert find_or_prepare([str(out)], [tmp_path / "data"], TokenizerConfig(), DataConfig()).reused
     out.rename(aside)
     assert make(out, book).reused
     assert not aside.exists()
@@ -270,13 +277,13 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_text_that_changes_while_it_is_read(tmp_path: Path, book: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = writing.make_tokenizer
+    real = preparing.make_tokenizer
 
     def meanwhile(*arguments: Any) -> Any:
         write(tmp_path, "book.txt", TEXT[:-9])
         return real(*arguments)
 
-    monkeypatch.setattr("gptcli.dataset.preparing.make_tokenizer", meanwhile)
+    monkeypatch.setattr(preparing, "make_tokenizer", meanwhile)
     with pytest.raises(CorpusError, match="changed while it was read"):
         make(tmp_path / "out", book)
     assert not (tmp_path / "out").exists()
@@ -288,12 +295,12 @@ def test_a_dataset_is_not_text(tmp_path: Path, book: str) -> None:
         with pytest.raises(CorpusError, match="is a dataset already"):
             make(tmp_path / "again", *inputs)
     with pytest.raises(CorpusError, match="is a dataset already"):
-        find_or_prepare([made, book], tmp_path / "data", TokenizerConfig(), DataConfig())
+        find_or_prepare([made, book], [tmp_path / "data"], TokenizerConfig(), DataConfig())
 
 
 def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
-    dataset = find_or_prepare(["-"], tmp_path, TokenizerConfig(), DataConfig()).dataset
+    dataset = find_or_prepare(["-"], [tmp_path], TokenizerConfig(), DataConfig()).dataset
     assert dataset.name == "standard-input"
     assert splits_hold_the_text(dataset, TEXT, int(0.9 * len(TEXT)))
 
@@ -312,8 +319,90 @@ def test_names_are_safe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
             write(Path(), argument, TEXT)
         else:
             write(Path(argument), "x.txt", TEXT)
-        made = find_or_prepare([argument], tmp_path / "here" / ".data", TokenizerConfig(), DataConfig())
+        made = find_or_prepare([argument], [tmp_path / "here" / ".data"], TokenizerConfig(), DataConfig())
         assert made.dataset.name == name
+
+
+def test_unknown_characters_of_a_given_tokenizer(tmp_path: Path, book: str) -> None:
+    chars = str(make(tmp_path / "chars", book, kind="char").dataset.path)
+    other = write(tmp_path, "other.txt", "the cat ☃ sat ☃\U0001f980 on the mat\n" * 9)
+    with pytest.raises(TokenizerError) as caught:
+        make(tmp_path / "out", book, other, kind=chars)
+    for fact in ("other.txt", "☃", "U+2603", "U+1F980"):
+        assert fact in caught.value.message
+    assert "`unknown = skip`" in caught.value.hint
+    assert "new run" in caught.value.hint
+    skipping = make(tmp_path / "out", other, kind=chars, unknown="skip")
+    ids = all_ids(skipping.dataset.train.stream) + all_ids(skipping.dataset.val.stream)
+    kept = "the cat  sat  on the mat\n" * 9
+    assert skipping.dataset.tokenizer.decode(ids) == kept
+    assert skipping.dataset.train.characters + skipping.dataset.val.characters == len(kept)
+    assert any("27 characters" in note and "☃" in note for note in skipping.notes)
+    assert make(tmp_path / "out", other, kind=chars, unknown="skip").reused
+    with pytest.raises(DatasetError, match="other text or settings"):
+        make(tmp_path / "out", write(tmp_path, "kept/other.txt", kept), kind=chars, unknown="skip")
+
+
+def test_skipping_nothing_changes_nothing(tmp_path: Path, book: str) -> None:
+    chars = str(make(tmp_path / "chars", book, kind="char").dataset.path)
+    plain = make(tmp_path / "plain" / "out", book, kind=chars).dataset
+    skipping = make(tmp_path / "skipping" / "out", book, kind=chars, unknown="skip").dataset
+    assert everything(plain.path) == everything(skipping.path)
+    roots, config = [tmp_path / "data"], TokenizerConfig(kind=chars)
+    found = find_or_prepare([book], roots, config, DataConfig(), unknown="skip").dataset
+    assert find_or_prepare([book], roots, config, DataConfig()).dataset.path == found.path
+
+
+def test_a_skipping_dataset_is_found_again(tmp_path: Path, book: str) -> None:
+    config = TokenizerConfig(kind=str(make(tmp_path / "chars", book, kind="char").dataset.path))
+    other = write(tmp_path, "other.txt", "the cat ☃ sat on the mat")
+    first = find_or_prepare([other], [tmp_path / "data"], config, DataConfig(), unknown="skip")
+    again = find_or_prepare([other], [tmp_path / "data"], config, DataConfig(), unknown="skip")
+    assert (first.reused, again.reused, again.dataset.path) == (False, True, first.dataset.path)
+    assert "1 character " in first.notes[-1]
+    assert again.notes
+    with pytest.raises(TokenizerError):
+        find_or_prepare([other], [tmp_path / "data"], config, DataConfig())
+    strange = write(tmp_path, "strange.txt", "☃☃☃")
+    with pytest.raises(CorpusError, match="no character that the tokenizer knows"):
+        make(tmp_path / "out", strange, kind=config.kind, unknown="skip")
+
+
+def test_a_root_that_cannot_be_written(tmp_path: Path, book: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The working folder is read-only, or a file has the name of the root: the dataset goes beside the run."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    roots = dataset_roots(tmp_path / "elsewhere" / "run")
+    assert roots == (Path("data"), tmp_path / "elsewhere" / "data")
+    write(tmp_path / "here", "data", "a file")
+    first = find_or_prepare([book], roots, TokenizerConfig(), DataConfig())
+    assert first.dataset.path.parent == roots[1]
+    assert str(first.dataset.path) in first.notes[-1]
+    assert find_or_prepare([book], roots, TokenizerConfig(), DataConfig()).reused
+    write(tmp_path, "blocked", "a file")
+    other = write(tmp_path, "other.txt", TEXT + "!")
+    with pytest.raises(StorageError) as caught:
+        find_or_prepare([other], dataset_roots(tmp_path / "blocked" / "run"), TokenizerConfig(), DataConfig())
+    assert "data" in caught.value.message
+    assert "`out`" in caught.value.hint
+    (tmp_path / "here" / "data").unlink()
+    assert find_or_prepare([other], roots, TokenizerConfig(), DataConfig()).dataset.path.parent == Path("data")
+    shutil.rmtree("data")
+    read_only = os.stat(".").st_ino
+    monkeypatch.setattr(os, "access", lambda path, mode: os.stat(path).st_ino != read_only)
+    assert find_or_prepare([other], roots, TokenizerConfig(), DataConfig()).dataset.path.parent == roots[1]
+
+
+def test_roots_are_never_the_run_itself() -> None:
+    assert dataset_roots(Path("runs/book")) == (Path("data"), Path("runs/data"))
+    assert dataset_roots(Path("book")) == (Path("data"),)
+    assert dataset_roots(Path("/x/data")) == (Path("data"), Path("/x/datasets"))
+
+
+def test_nouns_agree_with_numbers(tmp_path: Path) -> None:
+    made = make(tmp_path / "out", write(tmp_path, "a.txt", "a" * 40))
+    assert "Tokenizer: 1 character, since" in made.notes[-1]
+    assert "2 ids (1 character, end of text)" in describe(made.dataset)
 
 
 def damage_cut(out: Path) -> None:
@@ -408,11 +497,11 @@ def test_other_formats_and_folders(tmp_path: Path, book: str) -> None:
 
 def test_progress_reaches_the_end_of_each_stage(tmp_path: Path, book: str) -> None:
     seen: dict[str, tuple[int, int]] = {}
-    prepare(
-        [book],
+    tokenize(
+        book,
         tmp_path / "out",
-        TokenizerConfig(kind="bpe", vocab_size=300),
-        DataConfig(),
+        tokenizer="bpe",
+        vocab_size=300,
         on_progress=lambda stage, done, total: seen.update({stage: (done, total)}),
     )
     size = len(TEXT.encode())

@@ -1,12 +1,16 @@
-"""Reading text: what is found, what is told, and what bad input gets."""
+"""Finding, reading and scanning text, and how bad input is reported."""
 
 from __future__ import annotations
 
 import errno
 import io
 import os
+import signal
 import socket
-from collections.abc import Callable
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,18 +19,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gptcli.dataset import sources
-from gptcli.dataset.sources import TextFile, find_texts, read_text
-from gptcli.dataset.survey import Survey, Text, survey
+from gptcli.dataset import readers, sources
+from gptcli.dataset.corpus import Corpus, Document, scan
+from gptcli.dataset.plain_text import read_text
+from gptcli.dataset.sources import Source, find_texts
+from gptcli.dataset.splits import PartReader, split_parts
 from gptcli.errors import CorpusError, StorageError
 from tests.tokenizer.text_samples import some, texts
 
 TEXT = ("*.txt", "*.md")
 
 
-def look_at(*inputs: Path | str, include: tuple[str, ...] = TEXT) -> Survey:
+def look_at(*inputs: Path | str, include: tuple[str, ...] = TEXT) -> Corpus:
     with find_texts([str(given) for given in inputs], include) as files:
-        return survey(files, lambda _: None)
+        return scan(files, lambda _: None)
 
 
 def content_of(*inputs: Path | str, include: tuple[str, ...] = TEXT) -> dict[str, str]:
@@ -47,8 +53,8 @@ def test_pieces_join_to_the_text(tmp_path_factory: pytest.TempPathFactory, text:
     text = text.replace("\0", "") + "x"
     path = file_of(tmp_path_factory.getbasetemp(), "any.txt", text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "_CHUNK_BYTES", chunk)
-        assert "".join(read_text(TextFile(path, "any", "any"), lambda _: None)) == text.removeprefix("\ufeff")
+        patch.setattr(sources, "CHUNK_BYTES", chunk)
+        assert "".join(read_text(Source(path, "any", "any"), lambda _: None)) == text.removeprefix("\ufeff")
 
 
 def test_folders_are_read_in_order_and_hidden_ones_are_not(tmp_path: Path) -> None:
@@ -63,14 +69,13 @@ def test_standard_input_is_read_more_than_once(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("né".encode())))
     with find_texts(["-"], TEXT) as files:
         assert ["".join(read_text(files[0], lambda _: None)) for _ in range(2)] == ["né", "né"]
-    assert not files[0].path.exists()
     with pytest.raises(CorpusError, match="only once"):
         content_of("-", "-")
 
 
 def test_standard_input_that_cannot_be_read_or_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(error: int) -> Callable[..., Any]:
-        def fail(*arguments: object) -> None:
+        def fail(*arguments: object, **options: object) -> None:
             raise OSError(error, os.strerror(error))
 
         return fail
@@ -78,7 +83,7 @@ def test_standard_input_that_cannot_be_read_or_kept(monkeypatch: pytest.MonkeyPa
     stdin = io.TextIOWrapper(io.BytesIO(b"text"))
     monkeypatch.setattr("sys.stdin", stdin)
     with monkeypatch.context() as patch:
-        patch.setattr(sources, "open", fails(errno.ENOSPC), raising=False)
+        patch.setattr(tempfile, "TemporaryFile", fails(errno.ENOSPC))
         with pytest.raises(StorageError, match="no space left on device") as refusal:
             content_of("-")
     assert "another place with TMPDIR" in refusal.value.hint
@@ -87,12 +92,46 @@ def test_standard_input_that_cannot_be_read_or_kept(monkeypatch: pytest.MonkeyPa
         content_of("-")
 
 
+def test_nothing_of_standard_input_stays_after_a_kill(tmp_path: Path) -> None:
+    script = "from gptcli.dataset.sources import find_texts\nwith find_texts(['-'], ()): pass"
+    reader = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, env=os.environ | {"TMPDIR": str(tmp_path)}
+    )
+    assert reader.stdin is not None
+    reader.stdin.write(b"text\n" * 300_000)  # far more than a pipe holds, so the copy has begun when this returns
+    reader.stdin.flush()
+    reader.send_signal(signal.SIGKILL)
+    reader.wait()
+    reader.stdin.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_of_another_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line in the table is all it takes: here, each line of a file is a document."""
+
+    def read_lines(source: Source, on_bytes: Callable[[int], None]) -> Iterator[Iterator[str]]:
+        text = "".join(read_text(source, on_bytes))
+        return (iter([line[:2], line[2:]]) if len(line) > 2 else iter([line]) for line in text.split("\n"))
+
+    monkeypatch.setitem(readers.READERS, ".lines", read_lines)
+    path = file_of(tmp_path, "a.lines", "first line\n \nsecond line\nthird")
+    corpus = look_at(path, file_of(tmp_path, "b.txt", "one\ntwo"))
+    sizes = [(document.index, document.characters) for document in corpus.documents]
+    assert sizes == [(0, 10), (2, 11), (3, 5), (0, 7)], "the blank line is not a document"
+    assert [source.name for source in corpus.sources] == ["a.lines", "b.txt"]
+    train, val = split_parts(corpus, 15)
+    reader = PartReader(corpus)
+    assert ["".join(reader.read(part)) for part in train] == ["first line", "secon"]
+    assert ["".join(reader.read(part)) for part in val] == ["d line", "third", "one\ntwo"]
+    assert ["".join(reader.read(part)) for part in train] == ["first line", "secon"], "again, from the start"
+
+
 def test_a_sentence_begins_with_a_capital(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfabc")))
     assert look_at("-").notes == ("Standard input starts with a byte-order mark, which is dropped.",)
 
 
-def test_bom_and_crlf_are_told(tmp_path: Path) -> None:
+def test_notes_about_bom_and_crlf(tmp_path: Path) -> None:
     path = file_of(tmp_path, "a.txt", b"\xef\xbb\xbfone\r\ntwo\r\n")
     seen = look_at(path)
     assert (seen.characters, seen.bytes, seen.alphabet[:2]) == (10, 10, ("\n", "\r"))
@@ -104,7 +143,7 @@ def test_bom_and_crlf_are_told(tmp_path: Path) -> None:
     assert look_at(tmp_path).notes[1] == f"2 files have CRLF line ends; they are kept (the first: '{path}')."
 
 
-def test_runs_and_datasets_in_a_folder_are_no_text(tmp_path: Path) -> None:
+def test_runs_and_datasets_in_a_folder_are_skipped(tmp_path: Path) -> None:
     for name in ("a.txt", "runs/a/README.md", "runs/a/tokenizer.json", "runs/a/checkpoints/x.txt", "runs/notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("text")
@@ -114,16 +153,15 @@ def test_runs_and_datasets_in_a_folder_are_no_text(tmp_path: Path) -> None:
         assert [file.name for file in files] == ["README.md"]
 
 
-def test_empty_and_binary_files_in_folders_are_passed_over_and_told(tmp_path: Path) -> None:
+def test_empty_and_binary_files_in_folders_are_skipped_with_a_note(tmp_path: Path) -> None:
     file_of(tmp_path, "a.txt", "text")
     file_of(tmp_path, "empty.txt", "")
     file_of(tmp_path, "picture.txt", b"\x89PNG\0\0")
     seen = look_at(tmp_path)
-    assert [text.file.name for text in seen.texts] == ["a.txt"]
-    assert [note.split(" was ")[1] for note in seen.notes] == [
-        "passed over: it is not text.",
-        "passed over: it is blank.",
-    ]
+    assert [document.source.name for document in seen.documents] == ["a.txt"]
+    assert len(seen.notes) == 2
+    assert "picture.txt" in seen.notes[0]
+    assert "empty.txt" in seen.notes[1]
 
 
 def test_a_folder_of_blanks(tmp_path: Path) -> None:
@@ -172,7 +210,7 @@ def test_the_offset_is_right_beyond_the_first_chunk(tmp_path: Path) -> None:
         look_at(path)
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
+def test_paths_that_are_not_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.txt")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "socket.txt"))
@@ -197,8 +235,8 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
 
 def test_default_split() -> None:
     def training(characters: int, size: int, fraction: float | None = None) -> int:
-        text = Text(TextFile(Path("x"), "x", "x"), characters, size)
-        return Survey((text,), (), ()).training_characters(fraction)
+        document = Document(Source(Path("x"), "x", "x"), 0, characters, size)
+        return Corpus((document,)).training_characters(fraction)
 
     assert training(1_115_394, 1_115_394) == 1_003_854  # nanoGPT's split of Shakespeare
     assert training(1_000_000_000, 1_000_000_000) == 990_000_000

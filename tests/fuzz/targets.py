@@ -20,18 +20,19 @@ import torch
 from gptcli import storage
 from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import load_checkpoint
-from gptcli.checkpoints.model_folder import open_model, read_model_config
+from gptcli.checkpoints.model_folder import read_model_config
 from gptcli.checkpoints.names import checkpoint_name
 from gptcli.checkpoints.run_folder import newest_run, read_run
 from gptcli.checkpoints.tensors import tensor_file
-from gptcli.config import ModelConfig, SamplingConfig, build_config, load_config_file, parse_flags, to_toml
+from gptcli.config import ModelConfig, SamplingConfig, build_config, load_config_file, parse_section, to_toml
 from gptcli.config.values import parse_setting
 from gptcli.dataset.folder import open_dataset
 from gptcli.generation.context_window import require_memory
+from gptcli.generation.loaded_model import open_model
 from gptcli.generation.prompt import prompt_ids, read_prompt, require_unicode
 from gptcli.generation.stream import generate
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
-from gptcli.report.inspection import inspect_path
+from gptcli.report.inspection import inspect
 from gptcli.report.run import evaluations, list_runs
 from gptcli.report.text import describe_text
 from gptcli.storage import to_json
@@ -118,7 +119,7 @@ class DatasetFolder(Target):
         dataset = open_dataset(self.path)
         for split in (dataset.train, dataset.val):
             split.stream.windows(_first, min(8, len(split.stream)))
-        inspect_path(self.path, None, None)
+        inspect(self.path)
 
 
 class CheckpointFolder(Target):
@@ -217,7 +218,7 @@ class HuggingFaceConfig(Target):
     def run(self) -> None:
         read_model_config(self.folder)
         if self.inspected:
-            inspect_path(self.folder, None, None)
+            inspect(self.folder)
         folder = open_model(self.folder)
         config = SamplingConfig(max_new_tokens=2)
         list(generate(folder.model, folder.tokenizer, [folder.start_id], config, end_id=folder.end_id))
@@ -270,7 +271,7 @@ class SamplingOptions(Prompt):
         self.options = {name: random.choice(self.values) for name in chosen}
 
     def run(self) -> None:
-        config = parse_flags(SamplingConfig, self.options)
+        config = parse_section(SamplingConfig, self.options)
         require_memory(self.model.model, config.num_samples, SAMPLES_MEMORY)
         config = config.model_copy(update={"max_new_tokens": min(3, config.max_new_tokens)})
         list(generate(self.model.model, self.model.tokenizer, [1, 2], config, end_id=self.model.end_id))
@@ -310,7 +311,7 @@ class Resume(Target):
                 list_runs(self.path.parent)
                 newest_run(self.path.parent)
             case _:
-                inspect_path(self.path, None, None)
+                inspect(self.path)
 
 
 class Metrics(Target):

@@ -1,4 +1,4 @@
-"""The command as a newcomer meets it: quick to answer, and the same from both of its names."""
+"""The command line as a newcomer meets it: quick help, clear errors, correct exit codes."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ app(sys.argv[1:])
 
 
 @pytest.mark.parametrize("command", ["sample", "bench"])
-def test_threads_are_told_how_to_wait_before_torch_is_imported(command: str) -> None:
-    """Its library of threads reads the variable once, while it is loaded."""
+def test_the_spin_count_is_set_before_torch_is_imported(command: str) -> None:
+    """OpenMP reads the variable once, when it is loaded."""
     probe = [sys.executable, "-c", SPIN_PROBE, command, "--verbose"]
     done = subprocess.run(probe, cwd=ROOT, capture_output=True, encoding="utf-8", check=False)
     assert done.stderr.splitlines()[-1] == "in time"
@@ -140,11 +140,11 @@ def test_an_ascii_terminal(arguments: list[str]) -> None:
     assert "unforeseen" not in done.stderr
 
 
-def test_verbose_tells_with_what_and_at_what_cost(cli: CommandLine) -> None:
+def test_verbose_prints_versions_time_and_memory(cli: CommandLine) -> None:
     (cli.folder / "a.txt").write_text("the cat sat on the mat\n" * 20, encoding="utf-8")
     told = cli("tokenize", "a.txt", "-o", "data", "-v").stderr
     assert told.startswith(f"gptcli {__version__}, Python ")
     for part in ("Hashing: ", "Encoding: ", "Text: a.txt, 460 bytes.", "s of processor time; peak memory "):
         assert part in told
     assert "peak memory" not in cli("tokenize", "a.txt", "-o", "data").stderr
-    assert cli("train", "data", "--dry-run").code == 0  # a dataset has no stages to tell about
+    assert cli("train", "data", "--dry-run").code == 0  # a dataset has no stages

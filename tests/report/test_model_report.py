@@ -1,8 +1,9 @@
-"""What a model's shape tells, against a real model."""
+"""The report on a model's shape against a real model."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from gptcli.errors import UsageError
 from gptcli.model import gpt
 from gptcli.model.cost import forward_flops, training_flops
 from gptcli.model.gpt import GPT
-from gptcli.report.inspection import inspect_preset, list_presets
+from gptcli.report.inspection import inspect
 from gptcli.report.model import activations, parameters
 from tests.model.variants import variant
 
@@ -38,7 +39,7 @@ BATCH_SIZE, LENGTH = 2, 7
     ],
 )
 def test_parameters_of_presets(name: str, total: int) -> None:
-    report = inspect_preset(name, None, None, None)
+    report = inspect(preset=name)
     assert report.parameters.total == total
     assert sum(part.count for part in report.parameters.parts) == total
     assert sum(part.share for part in report.parameters.parts) == pytest.approx(1)
@@ -49,16 +50,17 @@ def test_parameters_of_presets(name: str, total: int) -> None:
     [("nano", 94_176), ("tiny", 818_048), ("mini", 2_731_200), ("small", 10_770_816), ("medium", 25_515_520)],
 )
 def test_parameters_of_presets_as_gpt2(name: str, total: int) -> None:
-    assert inspect_preset(name, None, None, None, "gpt2").parameters.total == total
+    assert inspect(preset=name, family="gpt2").parameters.total == total
 
 
 def test_the_presets_of_gpt2_are_gpt2() -> None:
     with pytest.raises(UsageError, match="is GPT-2"):
-        inspect_preset("gpt2-small", None, None, None, "modern")
+        inspect(preset="gpt2-small", family="modern")
 
 
-def test_presets_are_listed_with_the_same_counts() -> None:
-    listed = {preset.name: preset.parameters for preset in list_presets().presets}
+def test_presets_are_listed_with_the_same_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    listed = {preset.name: preset.parameters for preset in inspect().presets}
     assert listed["tiny"] == 747_008
     assert listed["gpt2"] == 124_439_808
 
@@ -139,10 +141,10 @@ def test_a_window_saves_attention() -> None:
 
 def test_flops_of_gpt2_are_those_of_nanogpt() -> None:
     """nanoGPT's estimate_mfu for GPT-2 at 1,024 tokens: 6 · 123,653,376 + 12 · 12 · 12 · 64 · 1024."""
-    assert inspect_preset("gpt2", None, None, None).flops.training_per_token == 855_166_464
+    assert inspect(preset="gpt2").flops.training_per_token == 855_166_464
 
 
 def test_memory_grows_with_the_batch() -> None:
-    one, many = (inspect_preset("nano", None, size, None).memory for size in (1, 8))
+    one, many = (inspect(preset="nano", batch_size=size).memory for size in (1, 8))
     assert many.training.activations == 8 * one.training.activations
     assert many.sampling.cache == 8 * one.sampling.cache == 8 * 128 * one.cache_per_token

@@ -1,9 +1,8 @@
-"""Trainings that take a fraction of a second: a dataset of a few thousand characters and the smallest of models."""
+"""Trainings that take a fraction of a second: a dataset of a few thousand characters and a tiny model."""
 
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from itertools import count
@@ -13,12 +12,12 @@ from typing import Any
 import torch
 
 from gptcli.checkpoints.checkpoint import newest_checkpoint
-from gptcli.config import DataConfig, TokenizerConfig
 from gptcli.config.values import nest
 from gptcli.dataset.folder import Dataset
-from gptcli.dataset.preparing import prepare
-from gptcli.runs.events import Event
-from gptcli.runs.plan import Plan, make_plan
+from gptcli.dataset.preparing import tokenize
+from gptcli.runs.decision import decide
+from gptcli.runs.events import EvalProgress, Event
+from gptcli.runs.plan import Plan, plan_for
 from gptcli.runs.request import Request
 from gptcli.runs.session import train
 
@@ -30,25 +29,28 @@ FLAGS: dict[str, Any] = {
     "train.batch_size": 4, "train.micro_batch_size": 4, "train.max_steps": 20, "train.dtype": "float32",
     "train.eval_every": 10, "train.save_every": 10, "train.log_every": 1, "train.device": "cpu",
 }  # fmt: skip
-"""What every small run has, unless a test says otherwise."""
+"""The settings of every small run, unless a test states others."""
 
 
 def small_dataset(folder: Path, text: str, val_fraction: float | None = None) -> Dataset:
     """A character dataset `folder`/data of a text."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "book.txt").write_text(text, encoding="utf-8", newline="")
-    return prepare(
-        [str(folder / "book.txt")], folder / "data", TokenizerConfig(), DataConfig(val_fraction=val_fraction)
-    ).dataset
+    return tokenize(folder / "book.txt", folder / "data", val_fraction=val_fraction).dataset
 
 
 def request(flags: Mapping[str, Any] | None = None, **options: Any) -> Request:
-    """A request with FLAGS; `flags` adds to them, None takes one away."""
+    """A request with FLAGS; `flags` adds to them, and None removes one."""
     return Request(**{"preset": "nano", "family": "gpt2", "flags": nest(FLAGS | dict(flags or {})), **options})
 
 
 def plan(dataset: Dataset, path: Path, flags: Mapping[str, Any] | None = None, **options: Any) -> Plan:
-    return make_plan(request(flags, **options), dataset, path, CPU)
+    """The plan of a run at `path`; raises its refusal."""
+    asked = request(flags, out=path, **options)
+    made = plan_for(asked, decide(asked), dataset, CPU)
+    if made.refusal:
+        raise made.refusal
+    return made
 
 
 def run(
@@ -59,14 +61,30 @@ def run(
     stop_after: int | None = None,
     **options: Any,
 ) -> list[Event]:
-    """Train, with a signal after `stop_after` updates of this session; the events."""
-    return list(train(plan(dataset, path, flags, **options), dataset, CPU, stop_signal(stop_after)))
+    """Train, and stop after `stop_after` updates of this session and what is due then; the events."""
+    return carry_out(plan(dataset, path, flags, **options), stop_after=stop_after)
 
 
-def stop_signal(after: int | None) -> Callable[[], int]:
-    """What the loop asks before each update: SIGINT once it has asked `after` times."""
+def carry_out(
+    made: Plan, *, stop_after: int | None = None, stop_when: Callable[[Event | None], bool] | None = None
+) -> list[Event]:
+    """Carry out a plan; the events.
+
+    A stop is asked for after `stop_after` updates, or where `stop_when` is true for the last event.
+    """
+    events: list[Event] = []
     asked = count()
-    return lambda: signal.SIGINT if after is not None and next(asked) >= after else 0
+
+    def should_stop() -> bool:
+        last = events[-1] if events else None
+        if stop_when is not None:
+            return stop_when(last)
+        is_evaluating = isinstance(last, EvalProgress) and last.done < last.total
+        return stop_after is not None and not is_evaluating and next(asked) >= stop_after
+
+    for event in train(made, should_stop):
+        events.append(event)
+    return events
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -84,20 +102,20 @@ def without_times(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def series(path: Path, name: str) -> dict[int, Any]:
-    """Values of one figure by step; a step that has two of them fails."""
+    """Values of one figure by step; fails where a step has two."""
     found: dict[int, Any] = {}
     for line in lines(path):
         if name in line:
-            assert line["step"] not in found, f"{name} at step {line['step']} stands there twice"
+            assert line["step"] not in found, f"{name} was logged twice at step {line['step']}"
             found[line["step"]] = line[name]
     return found
 
 
 def end_state(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """All that the newest checkpoint of a run holds, times left out: plain values, and tensors."""
+    """The content of a run's newest checkpoint without times: plain values, and tensors."""
     checkpoint, skipped = newest_checkpoint(path)
     assert checkpoint is not None
-    assert skipped == []
+    assert skipped == {}
     progress = asdict(checkpoint.progress)
     del progress["seconds"], progress["metrics_bytes"]
     tensors = {
@@ -109,7 +127,7 @@ def end_state(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
 
 
 def assert_same_end(one: Path, other: Path, *, leaving_out: tuple[str, ...] = ()) -> None:
-    """Two runs ended in the same state to the last bit; `leaving_out` names counters that may differ."""
+    """Fails unless two runs ended in the same state, bit for bit; `leaving_out` names counters that may differ."""
     (values, tensors), (other_values, other_tensors) = end_state(one), end_state(other)
     for name in leaving_out:
         del values["progress"][name], other_values["progress"][name]

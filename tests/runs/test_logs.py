@@ -1,8 +1,9 @@
-"""metrics.jsonl and TensorBoard: what stands in them, and that no step stands in them twice."""
+"""metrics.jsonl and TensorBoard: their content, and that no step is logged twice."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,11 +14,11 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import EventA
 from tensorboard.summary.writer import event_file_writer
 from tensorboard.util.tensor_util import make_ndarray
 
-from gptcli.checkpoints.model_folder import open_model
 from gptcli.dataset.folder import Dataset, open_dataset
+from gptcli.generation.loaded_model import open_model
 from gptcli.runs import session, tensorboard
 from gptcli.runs.events import StepMetrics
-from gptcli.runs.metrics import MetricsLog
+from gptcli.runs.logs import MetricsLog
 from gptcli.training.trainer import Update
 from tests.runs.small_runs import lines, run, series, small_dataset
 
@@ -27,31 +28,31 @@ SAMPLES = {"train.sample_every": 4}
 
 @pytest.fixture(autouse=True)
 def seconds_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """TensorBoard reads its files in the order of their names, which begin with the second of their making.
+    """TensorBoard reads its files in the order of their names, which begin with the second of creation.
 
-    No two sessions of a person start in the same second; those of a test do.
+    Sessions of a test, unlike those of a person, may start in the same second.
     """
     monkeypatch.setattr(event_file_writer, "time", SimpleNamespace(time=count(1_700_000_000).__next__))
 
 
 def shown(path: Path) -> EventAccumulator:
-    """What TensorBoard shows of a run: all figures and texts are tensors there."""
+    """The content that TensorBoard shows of a run; all figures and texts are tensors there."""
     accumulator = EventAccumulator(str(path), size_guidance={"tensors": 0})
     accumulator.Reload()
     return accumulator
 
 
 def points(path: Path, name: str) -> dict[int, Any]:
-    """Values of one figure or text by step; a step that has two of them fails."""
+    """Values of one figure or text by step; fails where a step has two."""
     found: dict[int, Any] = {}
     for event in shown(path).Tensors(name):
-        assert event.step not in found, f"{name} stands there twice at step {event.step}"
+        assert event.step not in found, f"{name} was logged twice at step {event.step}"
         found[event.step] = make_ndarray(event.tensor_proto).item()
     assert list(found) == sorted(found)
     return found
 
 
-def test_both_logs_say_the_same(dataset: Dataset, tmp_path: Path) -> None:
+def test_both_logs_agree(dataset: Dataset, tmp_path: Path) -> None:
     path = tmp_path / "run"
     events = run(dataset, path, SAMPLES)
     assert set(shown(path).Tags()["tensors"]) >= SCALARS | {"perf/tok_per_sec"}
@@ -65,18 +66,18 @@ def test_both_logs_say_the_same(dataset: Dataset, tmp_path: Path) -> None:
 
 
 def check_no_zigzag(dataset: Dataset, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed at step 9, going on from step 5; killed before its first checkpoint, too; stopped, and gone on twice."""
+    """Killed before its first checkpoint; killed at step 9 and resumed from step 5; stopped, and resumed twice."""
     flags: dict[str, Any] = SAMPLES | {"train.save_every": 5, "train.eval_every": 3}
     with monkeypatch.context() as patch:
-        plain = session.Trainer.training_step
+        plain = session.Trainer.step
 
         def die_at(step: int) -> None:
-            def step_or_die(self: session.Trainer) -> Update | None:
-                if self.progress.step == step:
+            def step_or_die(self: session.Trainer, should_stop: Callable[[], bool]) -> Update | None:
+                if self.completed_steps == step:
                     raise KeyboardInterrupt
-                return plain(self)
+                return plain(self, should_stop)
 
-            patch.setattr(session.Trainer, "training_step", step_or_die)
+            patch.setattr(session.Trainer, "step", step_or_die)
 
         for step in (4, 9, 8):
             die_at(step)
@@ -95,7 +96,7 @@ def check_no_zigzag(dataset: Dataset, path: Path, monkeypatch: pytest.MonkeyPatc
     assert list(points(path, "hparam/best_val_loss")) == [11, 20, 24]
 
 
-def test_no_step_stands_there_twice(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_step_is_logged_twice(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_no_zigzag(dataset, tmp_path / "run", monkeypatch)
 
 
@@ -113,7 +114,7 @@ def test_control_curves_that_are_not_purged(dataset: Dataset, tmp_path: Path, mo
 
 
 def test_metrics_that_lost_their_end(dataset: Dataset, tmp_path: Path) -> None:
-    """A log shorter than the checkpoint says, cut in the middle of a line: whole lines stay, no filler comes."""
+    """The log is shorter than the checkpoint says and cut within a line: whole lines stay, nothing is filled in."""
     path = tmp_path / "run"
     run(dataset, path, stop_after=6)
     log = path / "metrics.jsonl"
@@ -126,7 +127,7 @@ def test_metrics_that_lost_their_end(dataset: Dataset, tmp_path: Path) -> None:
 
 
 def test_a_run_folder_holds_no_absolute_path(tmp_path: Path, corpus: str) -> None:
-    """Nor does it need anything outside: moved elsewhere, it opens and goes on."""
+    """Nor does it need anything outside: moved elsewhere, it opens and resumes."""
     made = small_dataset(tmp_path / "here", corpus[:3000])
     path = tmp_path / "here/run"
     run(made, path, SAMPLES, stop_after=8)

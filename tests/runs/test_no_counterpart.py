@@ -1,4 +1,4 @@
-"""Models that no other program knows: told before training, and trained, sampled and gone on with like any other."""
+"""Models that no other program can open: a note says so before training; they train, sample and resume like others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.model.variants import STRANGE
 from tests.runs.small_runs import assert_same_end, plan, run, series
 
 KNOBS = {f"model.{key}": value for key, value in STRANGE["strange"].items()}
-"""Every knob as nobody else has it."""
+"""Every knob as no published family has it."""
 NOTE = "Only gptcli can open this model"
 
 
@@ -47,7 +47,7 @@ def gptcli(*arguments: str) -> Result:
     return result
 
 
-def test_train_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus: str) -> None:
+def test_the_command_prints_the_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus: str) -> None:
     monkeypatch.chdir(tmp_path)
     Path("book.txt").write_text(corpus[:3000])
     result = gptcli("train", "book.txt", "--preset", "nano", "--dry-run", "--set=model.norm_placement=post")
@@ -58,7 +58,7 @@ def test_such_a_run_resumes_to_the_last_bit_and_samples(dataset: Dataset, tmp_pa
     one, other = tmp_path / "one", tmp_path / "other"
     run(dataset, one, KNOBS)
     run(dataset, other, KNOBS, stop_after=7)
-    assert NOTE in "\n".join(plan(dataset, other, KNOBS).notes), "told again where it goes on"
+    assert NOTE in "\n".join(plan(dataset, other, KNOBS).notes), "told again on resume"
     run(dataset, other, KNOBS)
     assert_same_end(one, other)
     assert series(one, "train/loss") == series(other, "train/loss")

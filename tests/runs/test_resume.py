@@ -1,8 +1,8 @@
-"""Twenty updates are ten, a stop, and ten more: to the last bit, whatever the rhythms are."""
+"""Twenty updates equal ten, a stop, and ten more: bit for bit, whatever the rhythms."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,17 @@ from gptcli.checkpoints.model_folder import checkpoint_steps
 from gptcli.checkpoints.names import checkpoint_name
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import StorageError
-from gptcli.runs.session import train
 from gptcli.training import trainer
+from gptcli.training.evaluation import Evaluation
 from gptcli.training.trainer import Trainer, Update
 from tests.model.variants import VARIANTS
-from tests.runs.small_runs import CPU, assert_same_end, lines, plan, run, series, without_times
+from tests.runs.small_runs import assert_same_end, carry_out, lines, plan, run, series, without_times
 
 
 def check_resume(dataset: Dataset, folder: Path, stop_after: int = 10, flags: Mapping[str, Any] | None = None) -> None:
     run(dataset, folder / "whole", flags)
     run(dataset, folder / "parts", flags, stop_after=stop_after)
-    torch.manual_seed(5)  # what another process would have there
+    torch.manual_seed(5)  # as another process would have it
     run(dataset, folder / "parts", flags)
     assert_same_end(folder / "whole", folder / "parts")
     assert [without_times(line) for line in lines(folder / "parts")] == [
@@ -67,7 +67,7 @@ COUNTERS = ("val_loss", "best_val_loss", "best_step", "evals_since_best")
 
 
 def check_rhythms(dataset: Dataset, folder: Path) -> None:
-    """Evaluating, logging, saving and sampling leave no trace in what is trained, and change with every session."""
+    """Evaluating, logging, saving and sampling leave no trace in the weights; each session has other rhythms."""
     run(dataset, folder / "whole")
     for number, rhythm in enumerate(RHYTHMS):
         path = folder / str(number)
@@ -86,13 +86,13 @@ def test_rhythms_leave_no_trace(dataset: Dataset, tmp_path: Path) -> None:
 def test_control_an_evaluation_that_draws_a_number(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = trainer.evaluate
+    plain = trainer.evaluation_batches
 
-    def drawing(*arguments: object, **options: object) -> float:
+    def drawing(*arguments: Any, **options: Any) -> Evaluation:
         torch.rand(())
-        return plain(*arguments, **options)  # type: ignore[arg-type]
+        return plain(*arguments, **options)
 
-    monkeypatch.setattr(trainer, "evaluate", drawing)
+    monkeypatch.setattr(trainer, "evaluation_batches", drawing)
     with pytest.raises(AssertionError):
         check_rhythms(dataset, tmp_path)
 
@@ -105,19 +105,19 @@ def test_the_number_of_threads_is_stored_and_restored(dataset: Dataset, tmp_path
     assert torch.get_num_threads() == 2
 
 
-def test_a_killed_run_goes_on_from_its_last_checkpoint(
+def test_a_killed_run_resumes_from_its_last_checkpoint(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(dataset, tmp_path / "whole")
     with monkeypatch.context() as patch:
-        plain = Trainer.training_step
+        plain = Trainer.step
 
-        def step_or_die(self: Trainer) -> Update | None:
-            if self.progress.step == 14:
+        def step_or_die(self: Trainer, should_stop: Callable[[], bool]) -> Update | None:
+            if self.completed_steps == 14:
                 raise KeyboardInterrupt
-            return plain(self)
+            return plain(self, should_stop)
 
-        patch.setattr(Trainer, "training_step", step_or_die)
+        patch.setattr(Trainer, "step", step_or_die)
         with pytest.raises(KeyboardInterrupt):
             run(dataset, tmp_path / "killed")
     assert max(series(tmp_path / "killed", "train/loss")) == 14
@@ -127,13 +127,14 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(
 
 
 def test_a_damaged_newest_checkpoint_costs_only_time(dataset: Dataset, tmp_path: Path) -> None:
-    """Training goes on from the one before it, reaches its step again, and puts a sound one in its place."""
+    """Training resumes from the one before, reaches the step again, and saves a sound checkpoint in its place."""
     flags = {"train.save_every": 5, "train.keep_checkpoints": 3}
     run(dataset, tmp_path / "whole", flags)
     run(dataset, tmp_path / "run", flags, stop_after=15)
     (tmp_path / "run/checkpoints/step-00000015/optimizer.safetensors").write_bytes(b"half")
     made = plan(dataset, tmp_path / "run", flags)
-    assert made.notes[0].startswith("Skipped the checkpoint of step 15: ")
+    assert "step 15" in made.notes[0]
+    assert "optimizer.safetensors" in made.notes[0]
     assert "at step 10" in made.notes[1]
     run(dataset, tmp_path / "run", flags)
     assert_same_end(tmp_path / "whole", tmp_path / "run")
@@ -148,4 +149,4 @@ def test_a_run_that_another_process_has_just_begun(dataset: Dataset, tmp_path: P
     made = plan(dataset, tmp_path / "run")
     run(dataset, tmp_path / "run", stop_after=1)
     with pytest.raises(StorageError, match="Another process has just begun"):
-        list(train(made, dataset, CPU, lambda: 0))
+        carry_out(made)

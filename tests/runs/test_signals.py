@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, from outside: saved, told how to go on, and going on exactly."""
+"""Signals: the training is saved, the command that resumes it is printed, and it resumes exactly."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from gptcli.checkpoints.checkpoint import read_progress
+from gptcli.cli.graceful_stop import GracefulStop
 from gptcli.dataset.folder import open_dataset
 from gptcli.runs.events import RunFinished
-from gptcli.runs.interrupt import graceful_stop
 from tests.conftest import ROOT, CommandLine
 from tests.runs.small_runs import FLAGS, assert_same_end, lines, run, small_dataset, without_times
 
@@ -24,7 +24,7 @@ OPTIONS = ["--preset", "nano", "--family", "gpt2", *(f"--set={key}={value}" for 
 
 
 def wait_for(condition: object, process: subprocess.Popen[str]) -> None:
-    """Until the condition holds; a process that ends before that fails the test."""
+    """Wait until the condition holds; fails if the process ends before."""
     deadline = time.monotonic() + 100
     while not condition():  # type: ignore[operator]
         assert process.poll() is None, process.communicate()
@@ -43,20 +43,20 @@ def interrupt(cli: CommandLine, arguments: list[str], signum: int) -> tuple[int,
     return process.returncode, out, err
 
 
-def test_stopped_by_each_signal_and_gone_on_exactly(cli: CommandLine, corpus: str) -> None:
-    """The command that is printed goes on; the end is that of a run that was left alone."""
+def test_stopped_by_each_signal_and_resumed_exactly(cli: CommandLine, corpus: str) -> None:
+    """The printed command resumes; the end is that of an undisturbed run."""
     (cli.folder / "book.txt").write_text(corpus[:3000])
     command = ["train", "book.txt", "-o", "run", *OPTIONS]
     code, out, err = interrupt(cli, command, signal.SIGINT)
     assert (code, out) == (130, "")
-    assert "Stopping: saving first. Once more ends at once." in err
-    assert "saved." in err
-    going_on = shlex.split(err.split("Go on with: ")[1])
-    assert going_on == ["gptcli", *command]
-    code, out, err = interrupt(cli, going_on[1:], signal.SIGTERM)
+    assert "Ctrl-C again" in err
+    assert "saved" in err
+    resuming = shlex.split(err.split("Resume with: ")[1])
+    assert resuming == ["gptcli", *command]
+    code, out, err = interrupt(cli, resuming[1:], signal.SIGTERM)
     assert (code, out) == (143, "")
     assert "Resuming 'run' at step" in err
-    code, out, err = interrupt(cli, going_on[1:], signal.SIGHUP)  # the terminal was closed
+    code, out, err = interrupt(cli, resuming[1:], signal.SIGHUP)  # the terminal was closed
     assert (code, out) == (129, "")
     [data] = (cli.folder / "data").glob("book-*")
     progress = read_progress(cli.folder / "run")
@@ -71,7 +71,7 @@ def test_stopped_by_each_signal_and_gone_on_exactly(cli: CommandLine, corpus: st
 
 @pytest.mark.parametrize("asked", range(4, 8))
 def test_stopped_between_micro_batches(tmp_path: Path, corpus: str, asked: int) -> None:
-    """The update that was begun leaves no trace, dropout's random numbers included: 4 asks belong to each update."""
+    """The abandoned update leaves no trace, not even in dropout's random numbers; each update asks 4 times."""
     dataset = small_dataset(tmp_path, corpus[:3000])
     flags = {"train.micro_batch_size": 1, "train.max_steps": 6, "train.save_every": 3, "train.eval_every": 3}
     events = run(dataset, tmp_path / "run", flags, stop_after=asked)
@@ -84,25 +84,31 @@ def test_stopped_between_micro_batches(tmp_path: Path, corpus: str, asked: int) 
 
 SECOND_SIGNAL = """
 import os, signal
-from gptcli.runs.interrupt import graceful_stop
+from gptcli.cli.graceful_stop import GracefulStop
 
-with graceful_stop(lambda: print("heard", flush=True)) as received:
+with GracefulStop(lambda: print("received", flush=True)) as stop:
+    stop.arm()
     os.kill(os.getpid(), signal.SIGINT)
-    print(received(), flush=True)
+    print(stop.requested(), stop.signum, flush=True)
     os.kill(os.getpid(), signal.SIGTERM)
     print("still here", flush=True)
 """
 
 
 def test_a_second_signal_ends_at_once() -> None:
-    """In a process of its own, which it ends; whatever runs at that moment does not go on."""
+    """It ends the process, whatever runs at that moment."""
     done = subprocess.run([sys.executable, "-c", SECOND_SIGNAL], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (143, "heard\n2\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (143, "received\nTrue 2\n", "")
 
 
-def test_handlers_are_put_back() -> None:
-    before = [signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)]
-    with graceful_stop(lambda: None) as received:
-        assert received() == 0
-        assert signal.getsignal(signal.SIGTERM) != before[1]
-    assert [signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)] == before
+def test_handlers_are_restored() -> None:
+    def handlers() -> list[object]:
+        return [signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)]
+
+    before = handlers()
+    with GracefulStop(lambda: None) as stop:
+        assert handlers() == before, "until training begins, signals end the process as usual"
+        stop.arm()
+        assert not stop.requested()
+        assert not set(handlers()) & set(before)
+    assert handlers() == before

@@ -19,8 +19,7 @@ import pytest
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
-from gptcli.config import DataConfig, TokenizerConfig
-from gptcli.dataset.preparing import prepare
+from gptcli.dataset.preparing import tokenize
 from gptcli.errors import TokenizerError
 from gptcli.tokenizer import processes
 from gptcli.tokenizer.bytelevel import Tokenizer
@@ -193,7 +192,7 @@ def test_a_dataset_is_the_same_file_by_file(tmp_path: Path, monkeypatch: pytest.
         (tmp_path / f"{number}.txt").write_text(LESSON * (number + 1), encoding="utf-8", newline="")
     shapes = []
     for name in ("several", "one"):
-        prepare([str(tmp_path)], tmp_path / name, TokenizerConfig(kind="bpe", vocab_size=300), DataConfig())
+        tokenize(tmp_path, tmp_path / name, tokenizer="bpe", vocab_size=300)
         files = sorted((tmp_path / name).iterdir())
         shapes.append({file.name: file.read_bytes() for file in files})
         monkeypatch.setattr(processes, "cores", lambda: 1)

@@ -1,10 +1,11 @@
-"""What a model, a file or a file's name says never acts on a terminal; a pipe gets it as it is."""
+"""Text from a model, a file or a file name never acts on a terminal; a pipe gets it unchanged."""
 
 from __future__ import annotations
 
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import unicodedata
@@ -33,12 +34,12 @@ ALPHABET = "\x07\x1b\x7f\x85\x9b\u202e\u2066ab]\n"
 
 
 def acting(text: str) -> set[str]:
-    """The characters of a text that would act on a terminal."""
+    """Characters of a text that would act on a terminal."""
     return {char for char in text if char in DANGEROUS}
 
 
 def on_terminal(*arguments: str | Path, cwd: Path) -> tuple[str, str]:
-    """What a command writes to a terminal and to a pipe on standard error; the terminal's own CR LF as LF."""
+    """Output of a command on a terminal (its CR LF as LF), and its standard error, which is a pipe."""
     controller, terminal = pty.openpty()
     command = [sys.executable, "-m", "gptcli", *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -134,6 +135,46 @@ def test_tables_and_facts(capsys: pytest.CaptureFixture[str]) -> None:
     bad = "a\x1b[31m\x9b\u202e"
     Output().show(table(bad, [(bad, "left")], [[bad]]), facts(bad, [(bad, bad)]), bad)
     assert not acting(capsys.readouterr().out)
+
+
+SUSPENDED = """
+import os, time
+from rich.progress import Progress
+from gptcli.ui.console import Output, live_display
+with live_display(Progress(console=Output().err)):
+    os.write(1, b"ready\\n")
+    time.sleep(60)
+"""
+HIDE, SHOW = b"\x1b[?25l", b"\x1b[?25h"
+
+
+def test_a_suspended_display_shows_the_cursor() -> None:
+    controller, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", SUSPENDED],
+        cwd=ROOT,
+        env=os.environ | {"TERM": "xterm"},
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        process_group=0,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(signal.SIGTSTP)
+    _, status = os.waitpid(process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    shown = os.read(controller, 10_000)
+    assert HIDE in shown
+    assert shown.rindex(SHOW) > shown.rindex(HIDE)
+    process.send_signal(signal.SIGCONT)
+    again = b""
+    while HIDE not in again:
+        again += os.read(controller, 10_000)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    for descriptor in (controller, terminal):
+        os.close(descriptor)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

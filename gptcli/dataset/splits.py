@@ -1,0 +1,73 @@
+"""The two splits of a corpus, for training and validation, as parts of its documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from gptcli.dataset.corpus import Corpus, Document
+from gptcli.dataset.sources import Source
+from gptcli.errors import CorpusError
+
+
+@dataclass(frozen=True)
+class Part:
+    """The characters start..stop of a document, all in one split."""
+
+    document: Document
+    start: int
+    stop: int
+
+
+def split_parts(corpus: Corpus, training_characters: int) -> tuple[list[Part], list[Part]]:
+    """The parts for training (the first `training_characters` of the corpus) and for validation (the rest)."""
+    train, val, before = [], [], 0
+    for document in corpus.documents:
+        cut = min(max(training_characters - before, 0), document.characters)
+        train += [Part(document, 0, cut)] if cut else []
+        val += [Part(document, cut, document.characters)] if cut < document.characters else []
+        before += document.characters
+    return train, val
+
+
+def utf8_length(text: str) -> int:
+    """The size of a text in UTF-8, in bytes."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
+class PartReader:
+    """Reads parts of documents in pieces. A source whose parts are asked for in order is read once."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self._corpus = corpus
+        self._source: Source | None = None
+        self._documents: Iterator[Iterator[str]] = iter(())
+        self._next = 0
+        """Index of the document that `_documents` gives next."""
+        self._document: Document | None = None
+        self._pieces: Iterator[str] = iter(())
+        self._place, self._rest = 0, ""
+        """Characters of the document that were taken, and those of its last piece that were not."""
+
+    def read(self, part: Part) -> Iterator[str]:
+        """The characters of a part. Raises CorpusError if the file changed since it was scanned."""
+        document = part.document
+        if document is not self._document or part.start < self._place:
+            self._begin(document)
+        while self._place < part.stop and (piece := self._rest or next(self._pieces, "")):
+            start, self._place = self._place, min(self._place + len(piece), part.stop)
+            self._rest = piece[self._place - start :]
+            if wanted := piece[max(part.start - start, 0) : self._place - start]:
+                yield wanted
+        is_last = part.stop == document.characters
+        if self._place < part.stop or (is_last and (self._rest or next(self._pieces, ""))):
+            raise CorpusError(f"{document.source.label} changed while it was read.", "Run the same command again.")
+
+    def _begin(self, document: Document) -> None:
+        """Go to the start of a document."""
+        if document.source is not self._source or document.index < self._next:
+            self._source, self._documents, self._next = document.source, self._corpus.read(document.source), 0
+        self._pieces = next(islice(self._documents, document.index - self._next, None), iter(()))
+        self._document, self._next = document, document.index + 1
+        self._place, self._rest = 0, ""

@@ -1,0 +1,86 @@
+"""The tokenizer of a dataset: given, or chosen for its corpus and trained on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Literal
+
+from gptcli.config import TokenizerConfig
+from gptcli.dataset.corpus import Corpus
+from gptcli.dataset.sources import BeginStage, OnBytes, naming
+from gptcli.dataset.splits import Part, PartReader, utf8_length
+from gptcli.errors import TokenizerError, UsageError, counted
+from gptcli.tokenizer.bpe import train_bpe
+from gptcli.tokenizer.char import char_tokenizer
+from gptcli.tokenizer.tokenizer import Tokenizer
+
+CHAR_BELOW_BYTES = 5_000_000
+"""Characters for less text than this, BPE for more."""
+MAX_ALPHABET = 5_000
+"""BPE for a larger alphabet, in which most characters would be too rare to learn."""
+
+
+def choose_kind(corpus: Corpus) -> tuple[Literal["char", "bpe"], str]:
+    """The kind of tokenizer that `auto` stands for, and a sentence with the reason."""
+    size, alphabet = _size(corpus.bytes), len(corpus.alphabet)
+    if corpus.bytes >= CHAR_BELOW_BYTES:
+        return "bpe", f"Tokenizer: BPE, since the text has {size} (characters below {CHAR_BELOW_BYTES / 1e6:.0f} MB)."
+    if alphabet > MAX_ALPHABET:
+        return "bpe", f"Tokenizer: BPE, since {alphabet:,} distinct characters are too many to learn one by one."
+    return "char", f"Tokenizer: {counted(alphabet, 'character')}, since the text is small ({size})."
+
+
+def require_bpe_for_size(kind: str | None, vocab_size: int | None) -> None:
+    """Raise UsageError for a vocabulary size without effect: only BPE learns a vocabulary of a given size."""
+    if vocab_size is not None and kind not in (None, "auto", "bpe"):
+        owner = "characters" if kind == "char" else f"'{kind}'"
+        hint = "Leave out `tokenizer.vocab_size`, or use `tokenizer.kind = bpe`."
+        raise UsageError(f"A vocabulary of {owner} has a size of its own.", hint)
+
+
+def require_known(tokenizer: Tokenizer, corpus: Corpus) -> None:
+    """Raise TokenizerError, which names a source and its characters, for those that a given tokenizer does not know."""
+    if not tokenizer.unknown_characters("".join(corpus.alphabet)):
+        return
+    hint = "Skip them with `unknown = skip`, or start a new run, which makes a tokenizer from this text."
+    for source in corpus.sources:
+        pieces = chain.from_iterable(corpus.read(source))
+        unknown = sorted({character for piece in pieces for character in tokenizer.unknown_characters(piece)})
+        try:
+            with naming(source):
+                tokenizer.refuse_unknown("".join(unknown))
+        except TokenizerError as error:
+            raise TokenizerError(error.message, hint) from None
+
+
+def make_tokenizer(
+    config: TokenizerConfig, corpus: Corpus, train: list[Part], report: BeginStage
+) -> tuple[Tokenizer, list[str]]:
+    """A new tokenizer of the kind that `config` asks for, and notes about it.
+
+    The alphabet of a character tokenizer is that of the whole text; BPE is trained on the training split alone.
+    """
+    kind, why = choose_kind(corpus) if config.wanted == "auto" else (config.wanted, "")
+    if config.kind == "auto" and config.wanted == "bpe":
+        why = "Tokenizer: BPE, since a vocabulary size was given."
+    notes = [why] if why else []
+    if kind == "char":
+        return char_tokenizer(corpus.alphabet), notes
+    pieces = chain.from_iterable(map(PartReader(corpus).read, train))
+    tokenizer = train_bpe(_reported(pieces, report("training tokenizer")), config.entries)
+    if tokenizer.vocab_size < config.entries:
+        too_small = f"The text is too small for {config.entries:,} entries"
+        notes.append(f"{too_small}; the vocabulary has {tokenizer.vocab_size:,}.")
+    return tokenizer, notes
+
+
+def _reported(pieces: Iterator[str], on_bytes: OnBytes) -> Iterator[str]:
+    for piece in pieces:
+        yield piece
+        on_bytes(utf8_length(piece))
+
+
+def _size(count: int) -> str:
+    """74 → "74 bytes", 1_100_000 → "1.1 MB"."""
+    return f"{count / 1e6:,.1f} MB" if count >= 100_000 else counted(count, "byte")

@@ -1,0 +1,47 @@
+"""All writing into run and dataset folders.
+
+Three promises hold for everything written here:
+
+- A folder (`new_directory`) or file (`write_file`) appears complete or not at all: it is written under a temporary
+  name, flushed to the disk and renamed; then its parent folder is flushed.
+- Nothing valid is overwritten in a folder made this way.
+- A log (`AppendLog`) only grows. It is cut only on request, to a length that a manifest names.
+
+`FolderLock` keeps other processes from writing at the same time. Disk errors become `StorageError`.
+"""
+
+from gptcli.storage.append_log import AppendLog
+from gptcli.storage.atomic import (
+    REPLACED_SUFFIX,
+    TEMPORARY_SUFFIX,
+    NewDirectory,
+    new_directory,
+    remove_directory,
+    remove_leftovers,
+    write_file,
+)
+from gptcli.storage.disk import disk_errors, is_occupied, refuse_working_folder, unnamed_file
+from gptcli.storage.lock import FolderLock
+from gptcli.storage.manifest import MANIFEST_FILE, FileEntry, fingerprints, mismatch, sha256_of_file, to_json
+
+__all__ = [
+    "MANIFEST_FILE",
+    "REPLACED_SUFFIX",
+    "TEMPORARY_SUFFIX",
+    "AppendLog",
+    "FileEntry",
+    "FolderLock",
+    "NewDirectory",
+    "disk_errors",
+    "fingerprints",
+    "is_occupied",
+    "mismatch",
+    "new_directory",
+    "refuse_working_folder",
+    "remove_directory",
+    "remove_leftovers",
+    "sha256_of_file",
+    "to_json",
+    "unnamed_file",
+    "write_file",
+]

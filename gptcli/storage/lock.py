@@ -1,0 +1,56 @@
+"""A lock on a folder: one process at a time writes to it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from pathlib import Path
+
+from gptcli.errors import StorageError
+from gptcli.storage.disk import disk_errors, make_directories
+
+
+class FolderLock:
+    """An operating-system lock on a folder, released at the latest when the process ends."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the lock, and make the folder if needed; raises StorageError if another process holds it."""
+        self._folder = folder
+        with disk_errors(folder):
+            make_directories(folder)
+            self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with disk_errors(folder):
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except StorageError as error:
+            os.close(self._descriptor)
+            if not isinstance(error.__cause__, BlockingIOError):
+                raise
+            raise StorageError(
+                f"Another process is writing to '{folder}'.", "Wait for it to end, or choose another place with `out`."
+            ) from None
+
+    def __enter__(self) -> FolderLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def moved(self) -> bool:
+        """Whether the locked folder is no longer at the path where it was locked."""
+        try:
+            return not os.path.samestat(os.stat(self._folder), os.fstat(self._descriptor))
+        except OSError:
+            return True
+
+    def whereabouts(self) -> Path | None:
+        """The present path of the locked folder; None if it was deleted, or the system does not tell."""
+        try:
+            if sys.platform == "darwin":
+                found = Path(os.fsdecode(fcntl.fcntl(self._descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0")))
+            else:
+                found = Path(os.readlink(f"/proc/self/fd/{self._descriptor}"))
+            return found if os.path.samestat(os.stat(found), os.fstat(self._descriptor)) else None
+        except OSError:
+            return None

@@ -1,0 +1,112 @@
+"""A stop signal ends any command quietly with 128 plus the signal, whenever it comes."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gptcli.signals import STOP_SIGNALS
+from tests.conftest import ROOT, CommandLine
+
+PROGRAM = """
+import os, signal, sys
+from gptcli.__main__ import main
+from gptcli.cli import app
+
+def stop(signum=signal.{signum}):
+    os.kill(os.getpid(), signum)
+
+def bench():
+    print("begun")
+    {body}
+    print("done")
+
+import gptcli.cli.bench as module
+module.bench = bench
+sys.argv = ["gptcli", "bench"]
+main()
+"""
+
+
+def ended(body: str, signum: str = "SIGINT", cwd: Path = ROOT) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command with this body, in which `stop()` sends it the signal."""
+    code = PROGRAM.format(body=body.replace("\n", "\n    "), signum=signum)
+    done = subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("signum", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_unwinds_a_command(signum: str) -> None:
+    code = 128 + signal.Signals[signum]
+    assert ended("try: stop()\nfinally: print('cleaned up')", signum) == (code, "begun\ncleaned up\n", "")
+
+
+def test_a_second_signal_ends_at_once() -> None:
+    code, out, err = ended("try: stop()\nfinally: stop(signal.SIGTERM); print('cleaned up')")
+    assert (code, err) == (143, "")
+    assert "cleaned up" not in out
+
+
+def test_a_signal_during_an_import_ends_at_once(tmp_path: Path) -> None:
+    """An exception that passes through the C++ code of a module that is being imported would abort the process."""
+    (tmp_path / "module_that_is_stopped.py").write_text("import __main__\n__main__.stop()\n", encoding="utf-8")
+    body = f"sys.path.append({str(tmp_path)!r})\ntry: import module_that_is_stopped\nfinally: print('unwound')"
+    assert ended(body) == (130, "begun\n", "")
+
+
+@pytest.mark.parametrize("swallow", ["pass", "raise AttributeError('half imported')"])
+def test_code_that_swallows_a_signal_does_not_hide_it(swallow: str) -> None:
+    code, _, err = ended(f"try: stop()\nexcept BaseException: {swallow}")
+    assert (code, err) == (130, "")
+
+
+def test_an_interrupted_training_is_no_error() -> None:
+    code, _, err = ended(
+        "from gptcli.errors import Interrupted\nraise Interrupted('Stopped.', 'Resume.', signal.SIGTERM)"
+    )
+    assert (code, err.splitlines()) == (143, ["Stopped.", "Hint: Resume."])
+
+
+def kill_at(cli: CommandLine, arguments: list[str], delay: float, signum: int) -> None:
+    """Start a command, send it the signal after a delay, and check how it ends."""
+    shutil.rmtree(cli.folder / "made", ignore_errors=True)
+    process = cli.start(*arguments)
+    time.sleep(delay)
+    process.send_signal(signum)
+    _, err = process.communicate(timeout=100)
+    if "<frozen site>" in err or "<frozen runpy>" in err:
+        return  # Python itself is starting
+    assert process.returncode in (0, 128 + signum, -signum), (delay, signum, err)  # -signum: Python starts or ends
+    assert not any(word in err for word in ("Traceback", "terminate", "unforeseen", "Exception ignored")), err
+
+
+SMALL = ["--preset", "nano", "--n-layer", "1", "--n-head", "2", "--n-embd", "16", "--block-size", "16", "-q"]
+COMMANDS = [
+    ["train", "book.txt", "-o", "run", *SMALL, "--max-steps", "1000000"],
+    ["tokenize", "book.txt", "-o", "made"],
+    ["sample", "other", "-n", "1000000", "-q"],
+]
+
+
+def check_kills(cli: CommandLine, corpus: str, tries: int) -> None:
+    chance = random.Random(7)
+    (cli.folder / "book.txt").write_text(corpus[:20_000], encoding="utf-8")
+    assert cli("train", "book.txt", "-o", "other", *SMALL, "--max-steps", "1").code == 0
+    for _ in range(tries):
+        kill_at(cli, chance.choice(COMMANDS), chance.uniform(0.2, 3), chance.choice(STOP_SIGNALS))
+
+
+def test_some_kills(cli: CommandLine, corpus: str) -> None:
+    check_kills(cli, corpus, 5)
+
+
+@pytest.mark.campaign
+def test_many_kills(cli: CommandLine, corpus: str) -> None:
+    check_kills(cli, corpus, 200)

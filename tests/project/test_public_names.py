@@ -1,0 +1,46 @@
+"""The public Python names, and what importing the package costs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import gptcli
+from tests.conftest import ROOT
+
+PUBLIC = {
+    *("train", "plan", "load", "tokenize", "inspect", "export", "benchmark"),
+    *("Run", "Plan", "LoadedModel", "Piece", "Sample", "Scores", "Prepared", "Report", "Exported", "SpeedReport"),
+}
+
+
+def test_the_public_names() -> None:
+    assert set(gptcli.__all__) == PUBLIC
+    assert all(callable(getattr(gptcli, name)) or name == "Report" for name in PUBLIC)
+    assert set(dir(gptcli)) >= PUBLIC | {"__version__"}
+
+
+def test_an_unknown_name() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'sample'"):
+        gptcli.sample  # noqa: B018
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = "import gptcli, json, sys; print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, encoding="utf-8", check=True)
+    loaded = set(json.loads(done.stdout))
+    assert "gptcli" in loaded
+    assert not loaded & {"torch", "numpy", "pydantic", "rich", "typer", "tokenizers", "tensorboard"}
+
+
+def test_functions_survive_the_import_of_their_rooms() -> None:
+    """A package gptcli.export or gptcli.bench would replace a function of the same name."""
+    code = (
+        "import gptcli, importlib, pkgutil\n"
+        "for module in pkgutil.iter_modules(gptcli.__path__): importlib.import_module(f'gptcli.{module.name}')\n"
+        "for name in gptcli.__all__: assert getattr(gptcli, name).__class__.__name__ != 'module', name\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
