@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import tomlkit
 from pydantic import BaseModel, ValidationError
 
 from gptcli.config.model import ModelConfig
@@ -97,6 +96,8 @@ def parse_config_file(content: bytes, path: Path) -> Values:
 
 def to_toml(config: RunConfig) -> str:
     """The config as TOML that `load_config_file` reads back; open fields (None) are left out."""
+    import tomlkit
+
     return tomlkit.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
