@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import Progress, newest_checkpoint, read_progress
-from gptcli.checkpoints.model_folder import checkpoint_steps, verify_run_files
-from gptcli.checkpoints.run_folder import StoredRun, is_run, read_run
+from gptcli.checkpoints.model_folder import checkpoint_steps
+from gptcli.checkpoints.run_folder import StoredRun, is_run, open_run, read_run
 from gptcli.checkpoints.tensors import read_metadata, verify_tensors
 from gptcli.checkpoints.weights import stored_step
 from gptcli.config import differences
@@ -104,8 +104,7 @@ def describe_run(path: Path, batch_size: int | None, length: int) -> RunReport:
 
     The notes name damaged weights and checkpoints. Raises ModelFolderError if the small files are damaged.
     """
-    verify_run_files(path)
-    run = read_run(path)
+    run = open_run(path)
     train = run.config.train
     checkpoint, notes = newest_checkpoint(path)
     progress = checkpoint.progress if checkpoint else Progress()

@@ -133,7 +133,9 @@ class Tokenizer:
     def refuse_unknown(self, text: str) -> None:
         """Raise a TokenizerError that names the characters of `text` that the tokenizer has no ids for, if any."""
         if missing := self.unknown_characters(text):
-            normalized = {form: self.unknown_characters(unicodedata.normalize(form, text)) for form in _FORMS}
+            normalized: dict[str, list[str]] = {
+                form: self.unknown_characters(unicodedata.normalize(form, text)) for form in _FORMS
+            }
             raise _unknown_error(missing, normalized)
 
     def unknown_characters(self, text: str) -> list[str]:

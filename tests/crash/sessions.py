@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from gptcli.checkpoints.checkpoint import newest_checkpoint
-from gptcli.checkpoints.model_folder import checkpoint_steps, open_model
+from gptcli.checkpoints.model_folder import checkpoint_steps
+from gptcli.generation.loaded_model import open_model
 from gptcli.storage import REPLACED_SUFFIX, TEMPORARY_SUFFIX
 from tests.conftest import ROOT
 from tests.crash.disk import CHANGING, Operation

@@ -10,9 +10,10 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-from gptcli.checkpoints.model_folder import open_model, read_model_config
+from gptcli.checkpoints.model_folder import read_model_config
 from gptcli.checkpoints.run_folder import read_run
 from gptcli.cli.app import app
+from gptcli.generation.loaded_model import open_model
 from gptcli.runs import start as starting
 from gptcli.tokenizer.tokenizer import load_tokenizer
 from tests.interop.published import ROWS, greedy, related_model, save

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import ROOT
 
 ROOMS = (
-    *("cli", "ui", "bench", "report", "runs", "exports", "generation", "checkpoints", "training", "interop"),
+    *("cli", "ui", "api", "bench", "report", "runs", "exports", "generation", "checkpoints", "training", "interop"),
     *("dataset", "tokenizer", "storage", "untrusted", "machine", "model", "config", "errors", "signals"),
 )
 """From top to bottom. A room imports from itself and from those below it."""
