@@ -70,7 +70,7 @@ def create_run(
     Raises StorageError if something else stands there.
     """
     if path.exists() and not path.is_dir():
-        raise StorageError(f"'{path}' is a file; a run needs a folder of its own.", "Choose another place with --out.")
+        raise StorageError(f"'{path}' is a file; a run needs a folder of its own.", "Choose another place with `out`.")
     entries: dict[str, FileEntry] = {}
     with new_directory(path, manifest=None) as new:
         files = hugging_face_files(config.model, dataset.tokenizer, dataset.start_id, dataset.end_id)

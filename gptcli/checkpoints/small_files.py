@@ -29,10 +29,7 @@ def read_json(path: Path, expected: FileEntry | None = None, *, missing_ok: bool
     except FileNotFoundError:
         if missing_ok:
             return {}
-        raise ModelFolderError(
-            f"'{path.parent}' is no model folder: it has no {path.name}.",
-            "Give a run folder, or a folder in Hugging Face's format.",
-        ) from None
+        raise ModelFolderError(f"'{path}' is missing.", RESTORE) from None
     except OSError as error:
         raise ModelFolderError(f"'{path}' cannot be read: {reason_of(error)}.") from None
     except ValueError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -20,7 +19,7 @@ from gptcli.interop.gguf import GgufType, require_gguf
 from gptcli.interop.gguf_tensors import gguf_architecture
 from gptcli.interop.hub import model_name
 from gptcli.interop.huggingface import compatibility_note
-from gptcli.storage import disk_errors, refuse_working_folder
+from gptcli.storage import disk_errors, is_occupied, refuse_working_folder
 
 Format = Literal["gguf", "ollama", "hf"]
 
@@ -143,34 +142,25 @@ def _require_place(path: Path, to: Format, *, force: bool) -> None:
     if to != "gguf":
         refuse_working_folder(path)
     with disk_errors(path):
+        if problem := _foreign(path, to):
+            raise StorageError(f"{problem}, so it is not replaced.", _ELSEWHERE)
         if to == "gguf":
-            _require_earlier_file(path)
             path.parent.mkdir(parents=True, exist_ok=True)
-            occupied = path.exists()
-        else:
-            _require_earlier_folder(path, OLLAMA_FILES if to == "ollama" else HF_FILES)
-            occupied = path.exists() and any(path.iterdir())
-    if occupied and not force:
+    if is_occupied(path) and not force:
         raise StorageError(f"'{path}' already exists.", "Choose another place with `out`, or replace it with `force`.")
 
 
-def _require_earlier_file(path: Path) -> None:
-    """Raise StorageError if anything but a GGUF file is at `path`."""
-    if path.is_dir():
-        raise StorageError(f"'{path}' is a folder.", "Name the file to write with `out`.")
-    if path.exists() and not _is_gguf(path):
-        raise StorageError(f"'{path}' is not an earlier export, so it is not replaced.", _ELSEWHERE)
-
-
-def _require_earlier_folder(path: Path, names: Collection[str]) -> None:
-    """Raise StorageError if there is anything at `path` but a folder with no other files than `names`."""
-    if not path.exists():
-        return
-    if not path.is_dir():
-        raise StorageError(f"'{path}' is a file.", "Name the folder to write with `out`.")
-    if foreign := sorted(entry.name for entry in path.iterdir() if entry.name not in names):
-        problem = f"'{path}' contains '{foreign[0]}', which no export wrote, so it is not replaced."
-        raise StorageError(problem, _ELSEWHERE)
+def _foreign(path: Path, to: Format) -> str:
+    """How `path` differs from an earlier export; "" if it is one, or is not there."""
+    if not path.exists() or (to == "gguf" and _is_gguf(path)):
+        return ""
+    if path.is_dir() == (to == "gguf"):
+        return f"'{path}' is a {'folder' if path.is_dir() else 'file'}"
+    if to == "gguf":
+        return f"'{path}' is not an earlier export"
+    names = OLLAMA_FILES if to == "ollama" else HF_FILES
+    foreign = sorted(entry.name for entry in path.iterdir() if entry.name not in names)
+    return f"'{path}' contains '{foreign[0]}', which no export wrote" if foreign else ""
 
 
 def _is_gguf(path: Path) -> bool:

@@ -13,16 +13,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 
 import numpy as np
 import torch
 
 from gptcli.config import DataConfig
 from gptcli.dataset.corpus import scan
-from gptcli.dataset.plain_text import read_text
 from gptcli.dataset.preparing import OnProgress
-from gptcli.dataset.sources import Source, find_texts, naming
+from gptcli.dataset.sources import find_texts, naming
 from gptcli.errors import CorpusError, UsageError
 from gptcli.model.gpt import GPT
 from gptcli.model.loss import bits_per_unit, perplexity
@@ -143,52 +142,35 @@ def score_texts(
         raise UsageError(
             f"`stride` is {chosen:,}, and the context is {context:,} tokens.", f"Use `stride = {context}` at most."
         )
-    with find_texts(texts, DataConfig().include if include is None else include) as files:
-        found = scan(files, lambda _count: None)
+    patterns = DataConfig().include if include is None else include
+    with find_texts(texts, patterns) as sources:
+        corpus = scan(sources, lambda _count: None, skip_unknown=tokenizer if unknown == "skip" else None)
         scores, before = [], 0
-        notes = list(found.notes)
-        for text in found.documents:
+        for source in corpus.sources:
+            pieces = list(chain.from_iterable(corpus.read(source)))
+            size = sum(len(piece.encode()) for piece in pieces)
 
-            def on_share(share: float, before: int = before, size: int = text.bytes) -> None:
-                on_progress("scoring", before + int(share * size), found.bytes)
+            def on_share(share: float, before: int = before, size: int = size) -> None:
+                on_progress("scoring", before + int(share * size), corpus.bytes)
 
-            scores.append(_score_text(model, tokenizer, text.source, chosen, unknown, on_share))
-            before += text.bytes
-            if skipped := text.characters - scores[-1].characters:
-                share = f"{skipped:,} of {text.characters:,} characters"
-                notes.append(f"{text.source.label}: skipped {share}, which the tokenizer does not know.")
-    return Scores(context, chosen, scores, tuple(notes))
+            with naming(source):
+                ids = _encode(tokenizer, pieces)
+            if len(ids) < 2:
+                raise CorpusError(f"{source.label} is too short: no token is predicted from another.", "Use more text.")
+            nats, scored = _score_ids(model, ids, chosen, on_share)
+            scores.append(Score(source.name, len(ids), scored, sum(map(len, pieces)), size, nats))
+            before += size
+    return Scores(context, chosen, scores, corpus.notes)
 
 
-def _score_text(
-    model: GPT,
-    tokenizer: Tokenizer,
-    file: Source,
-    stride: int,
-    unknown: Unknown,
-    on_share: Callable[[float], None],
-) -> Score:
-    """Score one text and call `on_share` with the share that is done; raises as `score_texts` does."""
-    pieces = list(read_text(file, lambda _count: None))
-    if unknown == "skip":
-        pieces = list(map(tokenizer.known_part, pieces))
-    with naming(file):
-        ids = _encode(tokenizer, pieces)
-    if len(ids) < 2:
-        raise CorpusError(f"{file.label} is too short: there is no token to predict from another.", "Use more text.")
+def _score_ids(model: GPT, ids: np.ndarray, stride: int, on_share: Callable[[float], None]) -> tuple[float, int]:
+    """Summed cross-entropy in nats of a text's ids, int64 (N,), and how many of them are scored."""
     windows = list(strided_windows(len(ids), model.config.block_size, stride))
     nats = []
     for batch in _batches(windows):
         nats.append(_nats(model, ids, batch))
         on_share(batch[-1].end / len(ids))
-    return Score(
-        name=file.name,
-        tokens=len(ids),
-        scored=sum(window.end - window.first_scored for window in windows),
-        characters=sum(map(len, pieces)),
-        bytes=sum(len(piece.encode()) for piece in pieces),
-        nats=math.fsum(nats),
-    )
+    return math.fsum(nats), sum(window.end - window.first_scored for window in windows)
 
 
 def _encode(tokenizer: Tokenizer, pieces: list[str]) -> np.ndarray:

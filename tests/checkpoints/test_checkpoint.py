@@ -1,4 +1,4 @@
-"""Checkpoints: complete or not there, verified, and the newest sound one is found."""
+"""Checkpoints: complete or absent, verified, and the newest sound one is found."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import torch
 
 from gptcli import storage
 from gptcli.checkpoints import checkpoint as checkpoints
+from gptcli.checkpoints import tensors
 from gptcli.checkpoints.checkpoint import (
     Checkpoint,
     Progress,
-    discard_damaged,
+    discard_checkpoints,
     load_checkpoint,
     newest_checkpoint,
     prune_checkpoints,
@@ -26,7 +27,6 @@ from gptcli.checkpoints.checkpoint import (
 from gptcli.checkpoints.model_folder import checkpoint_steps
 from gptcli.checkpoints.names import checkpoint_name, checkpoint_step
 from gptcli.errors import ModelFolderError, StorageError
-from gptcli.storage import manifest
 
 
 def checkpoint(step: int) -> Checkpoint:
@@ -87,9 +87,9 @@ def check_fallback(run: Path, damage: str, name: str) -> None:
     found, skipped = newest_checkpoint(run)
     assert found is not None
     assert found.progress.step == 10
-    assert len(skipped) == 1
-    assert skipped[0].startswith("Skipped the checkpoint of step 20: The checkpoint is damaged: ")
-    assert name in skipped[0]
+    assert skipped.keys() == {20}
+    assert "step 20" in skipped[20]
+    assert name in skipped[20]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -98,23 +98,38 @@ def test_a_damaged_checkpoint_is_skipped(tmp_path: Path, damage: str, name: str)
     check_fallback(tmp_path, damage, name)
 
 
+def check_changed_counter(run: Path) -> None:
+    """state.json is still valid, but not the one that was saved."""
+    save(run, 10, 20)
+    path = run / "checkpoints/step-00000020/state.json"
+    content = path.read_text()
+    path.write_text(content.replace('"metrics_bytes": 77', '"metrics_bytes": 78'))
+    assert path.read_text() != content
+    assert newest_checkpoint(run)[1].keys() == {20}
+
+
+def test_a_changed_counter_is_noticed(tmp_path: Path) -> None:
+    check_changed_counter(tmp_path)
+
+
 def test_control_without_verification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoints, "damage", lambda folder, manifest: "")
+    plain = checkpoints.read_json
+    monkeypatch.setattr(checkpoints, "read_json", lambda path, expected=None: plain(path))
     with pytest.raises(AssertionError):
-        check_fallback(tmp_path, "altered", "state.json")
+        check_changed_counter(tmp_path)
 
 
 @pytest.mark.parametrize(
     "manifest",
     ["", "{", "[]", "{}", '{"files": {}}', '{"files": 3}', '{"files": {"state.json": 3}}', '{"files": {"x": {}}}'],
 )
-def test_a_manifest_that_says_nothing(tmp_path: Path, manifest: str) -> None:
+def test_a_manifest_without_files(tmp_path: Path, manifest: str) -> None:
     save(tmp_path, 10, 20)
     (tmp_path / "checkpoints/step-00000020/manifest.json").write_text(manifest)
     found, skipped = newest_checkpoint(tmp_path)
     assert found is not None
     assert found.progress.step == 10
-    assert len(skipped) == 1
+    assert skipped.keys() == {20}
 
 
 def test_without_a_manifest_it_is_incomplete(tmp_path: Path) -> None:
@@ -126,11 +141,11 @@ def test_without_a_manifest_it_is_incomplete(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 10)
 
-    def broken(path: Path) -> str:
-        raise OSError(5, "Input/output error", str(path))
+    def broken(*arguments: object, **options: object) -> None:
+        raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(manifest, "sha256_of_file", broken)
-    with pytest.raises(ModelFolderError, match=r"cannot be read \(input/output error\)"):
+    monkeypatch.setattr(tensors, "open", broken, raising=False)
+    with pytest.raises(ModelFolderError, match=r"model\.safetensors.* input/output error"):
         load_checkpoint(tmp_path / "checkpoints/step-00000010")
 
 
@@ -145,9 +160,15 @@ def rewritten_state(folder: Path, **changes: object) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "match"),
-    [({"format": 2}, "has format 2, where this version reads 1"), ({"progress": {"step": "x"}}, "cannot be read")],
+    [
+        ({"format": 2}, "format 2"),
+        ({"progress": {"step": "x"}}, "state.json"),
+        ({"progress": {"step": 11}}, "step 11"),
+        ({"progress": {"step": 10, "evaluation_pending": "perhaps"}}, "state.json"),
+        ({"threads": 0}, "state.json"),
+    ],
 )
-def test_another_format(tmp_path: Path, changes: dict[str, object], match: str) -> None:
+def test_a_state_that_cannot_be_used(tmp_path: Path, changes: dict[str, object], match: str) -> None:
     folder = save_checkpoint(tmp_path, checkpoint(10))
     rewritten_state(folder, **changes)
     with pytest.raises(ModelFolderError, match=re.escape(match)):
@@ -164,7 +185,7 @@ def test_killed_before_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(KeyboardInterrupt):
         save(tmp_path, 20)
     assert checkpoint_steps(tmp_path) == [10]
-    assert newest_checkpoint(tmp_path)[1] == []
+    assert newest_checkpoint(tmp_path)[1] == {}
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
@@ -175,20 +196,21 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_damaged_ones_make_room(tmp_path: Path) -> None:
-    """They would count as the newest for retention, and stand in the way when their step comes again."""
+def test_damaged_checkpoints_make_room(tmp_path: Path) -> None:
+    """They would count as the newest for retention, and block their name when training reaches their step again."""
     save(tmp_path, 10, 20, 30)
     truncate(tmp_path / "checkpoints/step-00000030/state.json")
     truncate(tmp_path / "checkpoints/step-00000010/state.json")
-    discard_damaged(tmp_path, newer_than=20)
+    discard_checkpoints(tmp_path, [30], newer_than=20)
     assert checkpoint_steps(tmp_path) == [10, 20]
 
 
-def test_a_sound_one_of_another_process_stays(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_process_stays(tmp_path: Path) -> None:
+    """Step 20 was not there when the run was read: another process has saved it since."""
     save(tmp_path, 10, 20, 30)
     truncate(tmp_path / "checkpoints/step-00000030/state.json")
-    with pytest.raises(StorageError, match="Another process went on"):
-        discard_damaged(tmp_path, newer_than=10)
+    with pytest.raises(StorageError, match="Another process"):
+        discard_checkpoints(tmp_path, [30], newer_than=10)
     assert checkpoint_steps(tmp_path) == [10, 20, 30]
 
 
@@ -203,12 +225,12 @@ def test_pruning(tmp_path: Path, keep: int) -> None:
 
 
 def test_no_checkpoints(tmp_path: Path) -> None:
-    assert newest_checkpoint(tmp_path) == (None, [])
+    assert newest_checkpoint(tmp_path) == (None, {})
     assert read_progress(tmp_path) is None
 
 
-def test_what_reads_back_otherwise_is_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that stores something else costs the new checkpoint, and none of the old ones."""
+def test_a_checkpoint_is_read_back_after_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that alters data costs the new checkpoint, and none of the old ones."""
     save(tmp_path, 10)
     plain = checkpoints.tensor_file
 
@@ -218,12 +240,12 @@ def test_what_reads_back_otherwise_is_no_checkpoint(tmp_path: Path, monkeypatch:
         yield last[:-1] + bytes([last[-1] ^ 1])
 
     monkeypatch.setattr(checkpoints, "tensor_file", altered)
-    with pytest.raises(StorageError, match="was not stored as it was written"):
+    with pytest.raises(StorageError, match="not stored"):
         save(tmp_path, 20)
     assert checkpoint_steps(tmp_path) == [10]
 
 
-def test_pruning_stays_out_of_a_linked_folder(tmp_path: Path) -> None:
+def test_pruning_leaves_a_linked_folder_alone(tmp_path: Path) -> None:
     save(tmp_path, 5, 10, 15)
     (tmp_path / "checkpoints").rename(tmp_path / "elsewhere")
     (tmp_path / "checkpoints").symlink_to(tmp_path / "elsewhere")

@@ -1,10 +1,11 @@
-"""The run folder: made at once, opened again, never half-changed."""
+"""The run folder: it appears complete, opens again, and never changes by halves."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,12 @@ from gptcli.checkpoints import run_folder
 from gptcli.checkpoints.checkpoint import Progress
 from gptcli.checkpoints.model_folder import verify_run_files
 from gptcli.checkpoints.run_folder import (
+    StoredRun,
     create_run,
     is_run,
     newest_run,
     next_free,
+    open_run,
     read_run,
     replace_weights,
     update_config,
@@ -47,7 +50,10 @@ def weights(config: RunConfig) -> dict[str, torch.Tensor]:
 def test_a_new_run(dataset: Dataset, config: RunConfig, tmp_path: Path) -> None:
     made = create_run(tmp_path / "run", config, dataset)
     assert is_run(tmp_path / "run")
-    assert read_run(tmp_path / "run") == made
+    opened = open_run(tmp_path / "run")
+    assert replace(opened, tokenizer_json=b"") == made
+    assert opened.tokenizer_json == (tmp_path / "run/tokenizer.json").read_bytes()
+    assert replace(read_run(tmp_path / "run"), files=made.files) == made
     assert (made.data_name, made.data_fingerprint) == (dataset.name, dataset.fingerprint)
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
         *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
@@ -62,7 +68,9 @@ def test_a_file_in_the_way(dataset: Dataset, config: RunConfig, tmp_path: Path) 
     assert (tmp_path / "run").read_text() == "mine"
 
 
-def test_best_weights_are_replaced_and_say_what_they_are(dataset: Dataset, config: RunConfig, tmp_path: Path) -> None:
+def test_best_weights_are_replaced_and_name_their_step_and_loss(
+    dataset: Dataset, config: RunConfig, tmp_path: Path
+) -> None:
     made = create_run(tmp_path / "run", config, dataset)
     for step, loss in ((5, 3.1), (10, 0.1 + 0.2)):
         tensors = weights(config)
@@ -84,12 +92,12 @@ def test_best_weights_are_replaced_and_say_what_they_are(dataset: Dataset, confi
 def check_killed_while_the_config_changes(
     dataset: Dataset, config: RunConfig, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After any number of the files that a change writes, the run opens and has the old config or the new."""
-    made = create_run(path, config, dataset)
+    """After any number of the writes of a change, the run opens and has the old config or the new."""
+    create_run(path, config, dataset)
     longer = config.model_copy(update={"train": config.train.model_copy(update={"max_steps": 99})})
     plain = run_folder.write_file
     for allowed in range(4):
-        update_config(made, config)
+        update_config(open_run(path), config)
         left = iter(range(allowed))
 
         def write_or_die(file: Path, content: bytes, left: object = left) -> None:
@@ -100,12 +108,12 @@ def check_killed_while_the_config_changes(
         with monkeypatch.context() as patch:
             patch.setattr(run_folder, "write_file", write_or_die)
             try:
-                update_config(made, longer)
+                update_config(open_run(path), longer)
                 assert allowed == 3
             except KeyboardInterrupt:
                 assert allowed < 3
         verify_run_files(path)
-        assert read_run(path).config in (config, longer)
+        assert open_run(path).config in (config, longer)
     assert read_run(path).config == longer
 
 
@@ -118,10 +126,14 @@ def test_killed_while_the_config_changes(
 def test_control_a_manifest_that_speaks_too_soon(
     dataset: Dataset, config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = run_folder._manifest
-    monkeypatch.setattr(
-        run_folder, "_manifest", lambda folder, name, fingerprint, left="": plain(folder, name, fingerprint)
-    )
+    """The manifest still names the old config when the new one is written."""
+    plain, before = run_folder._manifest, dict[str, FileEntry]()
+
+    def manifest(run: StoredRun) -> bytes:
+        before.update({name: entry for name, entry in run.files.items() if name not in before})
+        return plain(replace(run, files=before))
+
+    monkeypatch.setattr(run_folder, "_manifest", manifest)
     with pytest.raises(ModelFolderError):
         check_killed_while_the_config_changes(dataset, config, tmp_path / "run", monkeypatch)
 
@@ -135,6 +147,40 @@ def test_an_altered_file_is_named(dataset: Dataset, tmp_path: Path, name: str) -
         open_model(tmp_path / "run")
 
 
+def test_a_config_that_is_stored_already_is_not_written(dataset: Dataset, config: RunConfig, tmp_path: Path) -> None:
+    create_run(tmp_path / "run", config, dataset)
+    before = {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in (tmp_path / "run").iterdir()}
+    assert update_config(open_run(tmp_path / "run"), config).config == config
+    assert {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in (tmp_path / "run").iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "gptcli.toml", "README.md"])
+def test_opening_verifies_the_small_files(dataset: Dataset, config: RunConfig, tmp_path: Path, name: str) -> None:
+    """The model card is no part of the manifest: people edit it."""
+    create_run(tmp_path / "run", config, dataset)
+    path = tmp_path / "run" / name
+    path.write_bytes(path.read_bytes() + b"\n")
+    if name == "README.md":
+        open_run(tmp_path / "run")
+        return
+    with pytest.raises(ModelFolderError, match=re.escape(name)):
+        open_run(tmp_path / "run")
+    path.unlink()
+    with pytest.raises(ModelFolderError, match=re.escape(name)):
+        open_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("files", [None, 3, {"config.json": 3}, {"../x": {"bytes": 1, "sha256": ""}}])
+def test_a_manifest_without_a_proper_list_of_files(
+    dataset: Dataset, config: RunConfig, tmp_path: Path, files: object
+) -> None:
+    create_run(tmp_path / "run", config, dataset)
+    path = tmp_path / "run/manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"files": files}))
+    with pytest.raises(ModelFolderError, match=r"manifest\.json"):
+        open_run(tmp_path / "run")
+
+
 def test_a_damaged_config_is_told(dataset: Dataset, config: RunConfig, tmp_path: Path) -> None:
     create_run(tmp_path / "run", config, dataset)
     whole = (tmp_path / "run/gptcli.toml").read_text()
@@ -143,10 +189,10 @@ def test_a_damaged_config_is_told(dataset: Dataset, config: RunConfig, tmp_path:
         read_run(tmp_path / "run")
     (tmp_path / "run/gptcli.toml").write_text(whole)
     (tmp_path / "run/manifest.json").write_text('{"format": 1}')
-    with pytest.raises(ModelFolderError, match="does not say what the run was trained on"):
+    with pytest.raises(ModelFolderError, match=r"manifest\.json"):
         read_run(tmp_path / "run")
     (tmp_path / "run/manifest.json").write_text('{"format": 2}')
-    with pytest.raises(ModelFolderError, match="has format 2"):
+    with pytest.raises(ModelFolderError, match="format 2"):
         read_run(tmp_path / "run")
 
 
@@ -164,7 +210,7 @@ def test_the_newest_run(dataset: Dataset, config: RunConfig, tmp_path: Path) -> 
         create_run(tmp_path / "runs" / name, config, dataset)
         os.utime(tmp_path / "runs" / name / "gptcli.toml", (1000 + age, 1000 + age))
     (tmp_path / "runs/notes").mkdir()
-    assert newest_run(tmp_path / "runs") == tmp_path / "runs/a", "a half-made run is none"
+    assert newest_run(tmp_path / "runs") == tmp_path / "runs/a", "a half-written run does not count"
     made = read_run(tmp_path / "runs/b")
     replace_weights(made, weights(config), step=1, val_loss=1.0)
     assert newest_run(tmp_path / "runs") == tmp_path / "runs/b"
@@ -175,7 +221,7 @@ def test_a_run_from_inside(
 ) -> None:
     (tmp_path / "book").mkdir()
     monkeypatch.chdir(tmp_path / "book")
-    with pytest.raises(StorageError, match="the folder that you are in"):
+    with pytest.raises(StorageError, match=re.escape("'.'")):
         create_run(Path(), config, dataset)
     made = create_run(tmp_path / "run", config, dataset)
     card = (made.path / "README.md").read_text()
@@ -203,11 +249,11 @@ def test_the_card_tells_the_result(dataset: Dataset, tmp_path: Path) -> None:
 
 
 def test_better_weights_of_a_lost_step_stay(dataset: Dataset, config: RunConfig, tmp_path: Path) -> None:
-    """A kill after an evaluation leaves weights that the last checkpoint knows nothing of."""
+    """A kill after an evaluation leaves weights that are newer than the last checkpoint."""
     made = create_run(tmp_path / "run", config, dataset)
     replace_weights(made, {"a": torch.ones(1)}, step=240, val_loss=1.5)
     replace_weights(made, {"a": torch.zeros(1)}, step=230, val_loss=1.6)
     assert read_metadata(tmp_path / "run/model.safetensors")["step"] == "240"
-    replace_weights(made, {"a": torch.zeros(1)}, step=240, val_loss=1.6)  # the same step, done again
+    replace_weights(made, {"a": torch.zeros(1)}, step=240, val_loss=1.6)  # the same step, trained again
     replace_weights(made, {"a": torch.zeros(1)}, step=250, val_loss=1.55)
     assert read_metadata(tmp_path / "run/model.safetensors")["step"] == "250"

@@ -1,7 +1,8 @@
-"""Safetensors files: what is written here is what the library reads, and every flipped bit is noticed."""
+"""Safetensors files: the library reads what we write, and every flipped bit is noticed."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -11,8 +12,17 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from gptcli.checkpoints import tensors
-from gptcli.checkpoints.tensors import DIGEST, digest, read_metadata, read_tensors, tensor_file
+from gptcli.checkpoints.tensors import (
+    DIGEST,
+    digest,
+    fingerprint,
+    read_metadata,
+    read_tensors,
+    tensor_file,
+    verify_tensors,
+)
 from gptcli.errors import ModelFolderError
+from gptcli.storage import FileEntry
 
 EVERY_KIND = {
     "f32": torch.randn(3, 5),
@@ -37,7 +47,7 @@ def write(path: Path, content: dict[str, torch.Tensor], metadata: dict[str, str]
     return path
 
 
-def test_the_library_reads_what_is_written(tmp_path: Path) -> None:
+def test_the_library_reads_our_files(tmp_path: Path) -> None:
     path = write(tmp_path / "a.safetensors", EVERY_KIND, {"step": "7"})
     for read in (load_file(path), read_tensors(path)[0]):
         assert read.keys() == EVERY_KIND.keys()
@@ -71,7 +81,25 @@ def test_control_a_digest_without_the_bytes(tmp_path: Path, monkeypatch: pytest.
         check_every_bit(tmp_path / "a.safetensors")
 
 
-def test_names_formats_and_shapes_count() -> None:
+def test_a_fingerprint_is_the_manifest_entry(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.safetensors", EVERY_KIND, {"step": "7"})
+    content = path.read_bytes()
+    entry, metadata = fingerprint(path)
+    assert entry == FileEntry(len(content), hashlib.sha256(content).hexdigest())
+    assert metadata["step"] == "7"
+    assert read_tensors(path, entry)[1] == metadata
+    with pytest.raises(ModelFolderError, match=r"a\.safetensors"):
+        read_tensors(path, FileEntry(entry.bytes, "0" * 64))
+
+
+def test_verification_after_writing_requires_the_digest(tmp_path: Path) -> None:
+    verify_tensors(write(tmp_path / "a.safetensors", EVERY_KIND))
+    save_file({"a": torch.ones(2)}, tmp_path / "b.safetensors")
+    with pytest.raises(ModelFolderError, match=r"b\.safetensors"):
+        verify_tensors(tmp_path / "b.safetensors")
+
+
+def test_names_dtypes_and_shapes_count() -> None:
     one = digest({"a": torch.zeros(6)})
     assert one == digest({"a": torch.zeros(6)})
     for other in ({"b": torch.zeros(6)}, {"a": torch.zeros(2, 3)}, {"a": torch.zeros(6, dtype=torch.int32)}):
@@ -109,7 +137,7 @@ GOOD = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
         ([GOOD], "not a table"),
     ],
 )
-def test_a_header_that_lies(tmp_path: Path, header: object, words: str) -> None:
+def test_a_false_header(tmp_path: Path, header: object, words: str) -> None:
     encoded = json.dumps(header).encode()
     path = tmp_path / "a.safetensors"
     path.write_bytes(len(encoded).to_bytes(8, "little") + encoded + bytes(8))
@@ -119,14 +147,14 @@ def test_a_header_that_lies(tmp_path: Path, header: object, words: str) -> None:
 
 
 @pytest.mark.parametrize("length", [9, 2**24 + 1, 2**63])
-def test_a_header_that_is_longer_than_it_can_be(tmp_path: Path, length: int) -> None:
+def test_a_header_of_impossible_length(tmp_path: Path, length: int) -> None:
     path = tmp_path / "a.safetensors"
     path.write_bytes(length.to_bytes(8, "little") + b"{}")
     with pytest.raises(ModelFolderError, match="cannot have"):
         read_tensors(path)
 
 
-def test_a_pipe_in_its_place_is_not_opened(tmp_path: Path) -> None:
+def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.safetensors")
     with pytest.raises(ModelFolderError, match="not a regular file"):
         read_tensors(tmp_path / "a.safetensors")
@@ -137,7 +165,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
         read_tensors(tmp_path / "a.safetensors")
 
 
-def test_files_of_others_have_no_digest(tmp_path: Path) -> None:
+def test_files_of_other_programs_have_no_digest(tmp_path: Path) -> None:
     save_file({"a": torch.ones(2)}, tmp_path / "a.safetensors")
     read, metadata = read_tensors(tmp_path / "a.safetensors")
     assert torch.equal(read["a"], torch.ones(2))

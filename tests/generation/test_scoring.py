@@ -124,7 +124,7 @@ def test_what_cannot_be_scored(folder: LoadedModel, tmp_path: Path) -> None:
         folder.score([str(path)])
     scores = folder.score([str(path)], unknown="skip")
     assert scores.total.tokens == 3
-    assert "1 of 4 characters" in scores.notes[0]
+    assert "1 character" in scores.notes[0]
     with pytest.raises(UsageError, match=r"stride.*16"):
         folder.score([str(path)], stride=17, unknown="skip")
     path.write_text("d", encoding="utf-8")

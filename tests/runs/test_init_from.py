@@ -221,11 +221,11 @@ def test_nothing_is_downloaded_for_an_impossible_request(monkeypatch: pytest.Mon
     """A shape is judged only once the model is known: 3 heads do not divide the default preset's width."""
     asked: list[str] = []
 
-    def local_model(thing: str, *, quiet: bool) -> Path:
+    def find_model(thing: str, *, quiet: bool) -> Path:
         asked.append(thing)
         return Path("nowhere")
 
-    monkeypatch.setattr(pretrained, "local_model", local_model)
+    monkeypatch.setattr(pretrained, "find_model", find_model)
     assert train("--init-from", "hf://owner/name", option).exit_code == 2
     assert asked == []
     refused("--init-from", "hf://owner/name", "--n-head", "3", code=1)

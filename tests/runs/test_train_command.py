@@ -1,4 +1,4 @@
-"""`gptcli train` in this process: what it prints, where, and what it refuses with nothing written."""
+"""`gptcli train` in this process: its output, and refusals that write nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +75,13 @@ def test_json_is_one_object_with_stable_names() -> None:
     assert told["best_val_loss"] == losses[told["best_step"]] == min(losses.values())
 
 
-def test_finished_says_so_and_how_to_go_on() -> None:
+def test_a_finished_run_says_how_to_train_longer() -> None:
     train()
     result = train()
     assert (result.exit_code, result.stdout) == (0, "runs/book\n")
-    assert "The run is finished: it has done 20 steps; --max-steps 40 goes on" in result.stderr
-    assert "--resume never starts another" in result.stderr
+    assert "20 steps" in result.stderr
+    assert "max-steps 40" in result.stderr
+    assert "resume never" in result.stderr
 
 
 def test_never_starts_another() -> None:
@@ -88,7 +90,7 @@ def test_never_starts_another() -> None:
 
 
 def test_markup_in_names_and_samples_is_text(folder: Path) -> None:
-    """A model that knows only these characters can only sample them; the file is called so, too."""
+    """The model knows only these characters, so its samples consist of them; the file has such a name, too."""
     name = "[red]x[link=a].txt"
     (folder / name).write_text("[red]x[/red] [bold]\x1b[31m" * 100)
     result = train("--set=train.sample_every=10", "-o", "[red]run", data=name)
@@ -106,35 +108,36 @@ def everything(folder: Path) -> dict[str, bytes]:
 
 
 BAD = {
-    "--lr 0": "optim.lr = 0",
-    "--lr nan": "finite",
-    "--dropout 1": "model.dropout",
-    "--dropout -0.5": "model.dropout",
-    "--batch-size 0": "train.batch_size",
-    "--n-embd 50 --n-head 4": "multiple of n_head",
-    "--preset smal": "Did you mean 'small'?",
-    "--set optim.learningrate=1": "no key 'optim.learningrate'",
-    "--set lr=1": "is not a setting",
-    "--max-time soon": "a time such as 90s, 30m, 1.5h or 2d",
-    "--dtype float8": "train.dtype",
-    "--schedule cosin": "optim.schedule",
-    "--compile maybe": "train.compile",
-    "--vocab-size 5": "tokenizer.vocab_size",
-    "--val-fraction 1": "data.val_fraction",
-    "-c missing.toml": "no config file",
-    "--resume must": "no run",
-    "--resume perhaps": "perhaps",
-    "--lr 0 --dropout 2 --vocab-size 1": "= 2.0: must be a number of at least 0 and below 1; optim.lr = 0.0",
-    "--n-layer 100000": "model.n_layer = 100000: must be a whole number from 1 to 512",
-    "--micro-batch-size many": "= 'many': must be auto or a whole number",
-    "--device tpu": "no device called 'tpu'",
-    "--preset=": "An empty value was given for --preset.",
-    "--tokenizer char --vocab-size 300": "A vocabulary of characters has a size of its own",
-    "--tokenizer other.json --vocab-size 300": "A vocabulary of 'other.json' has a size of its own",
-    "--set tokenizer.kind=char --set tokenizer.vocab_size=300": "or use --tokenizer bpe",
-    "--set model.vocab_size=300": "model.vocab_size cannot be set",
-    "https://example.com/book.txt": "is an address, not a file or folder",
+    "--lr 0": ["lr"],
+    "--lr nan": ["lr", "finite"],
+    "--dropout 1": ["dropout"],
+    "--dropout -0.5": ["dropout"],
+    "--batch-size 0": ["batch"],
+    "--n-embd 50 --n-head 4": ["multiple", "50", "4"],
+    "--preset smal": ["'small'"],
+    "--set optim.learningrate=1": ["learningrate"],
+    "--set lr=1": ["lr=1"],
+    "--max-time soon": ["soon", "90s"],
+    "--dtype float8": ["dtype", "float8"],
+    "--schedule cosin": ["schedule", "cosin"],
+    "--compile maybe": ["compile", "maybe"],
+    "--vocab-size 5": ["vocab", "5"],
+    "--val-fraction 1": ["fraction", "1"],
+    "-c missing.toml": ["missing.toml"],
+    "--resume must": ["no run", "'runs/book'"],
+    "--resume perhaps": ["perhaps"],
+    "--lr 0 --dropout 2 --vocab-size 1": ["lr", "dropout", "2.0", "vocab"],
+    "--n-layer 100000": ["layer", "100000", "512"],
+    "--micro-batch-size many": ["micro", "many", "auto"],
+    "--device tpu": ["'tpu'"],
+    "--preset=": ["empty", "preset"],
+    "--tokenizer char --vocab-size 300": ["vocab", "characters"],
+    "--tokenizer other.json --vocab-size 300": ["vocab", "'other.json'"],
+    "--set tokenizer.kind=char --set tokenizer.vocab_size=300": ["vocab", "bpe"],
+    "--set model.vocab_size=300": ["model.vocab_size", "vocab"],
+    "https://example.com/book.txt": ["address", "https://example.com/book.txt"],
 }
+"""Facts that the message must contain, by options."""
 
 
 @pytest.mark.parametrize("options", BAD)
@@ -142,7 +145,7 @@ def test_bad_values_write_nothing(folder: Path, options: str) -> None:
     before = everything(folder)
     result = invoke(*options.split())
     assert result.exit_code == 2, result.stderr
-    assert BAD[options] in result.stderr
+    assert [fact for fact in BAD[options] if fact not in result.stderr] == [], result.stderr
     assert "Traceback" not in result.stderr
     assert everything(folder) == before
 
@@ -151,9 +154,9 @@ def test_bad_values_write_nothing(folder: Path, options: str) -> None:
     ("content", "words"),
     [
         ('tokenizer = "char"', "tokenizer"),
-        ("[tokenizer]\nkind = 5", "tokenizer.kind"),
+        ("[tokenizer]\nkind = 5", "cannot be 5"),
         ("train = 3", "train"),
-        ("model = 3", "model = 3: must be a table of settings"),
+        ("model = 3", "model = 3 must be a table of settings"),
         ("preset = 3", "no preset called '3'"),
         ("[optim]\nlr = 0.1\nlearn = 2", "optim.learn"),
         ("[optm]\nlr = 1", "'optm'"),
@@ -170,7 +173,7 @@ def test_bad_config_files_write_nothing(folder: Path, content: str, words: str) 
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:7", "mps"])
-def test_a_device_that_is_not_here(folder: Path, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_device(folder: Path, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     before = everything(folder)
@@ -189,18 +192,18 @@ def test_a_bad_default_place_is_refused_before_the_text_is_read(folder: Path) ->
     assert everything(folder) == before
 
 
-def test_shapes_are_checked_against_the_run_that_goes_on(folder: Path) -> None:
+def test_shapes_are_checked_against_the_run_that_resumes(folder: Path) -> None:
     """128, the width of the default preset, is no multiple of 3; that of this run is."""
     options = ("--preset", "nano", "--n-head", "3", "--max-steps", "2", "--device", "cpu")
     assert invoke(*options).exit_code == 0
     result = invoke("--n-head", "3", "--max-steps", "3")
     assert (result.exit_code, result.stdout) == (0, "runs/book\n"), result.stderr
     result = invoke("--preset", "tiny", "--n-head", "3", "--resume", "never")
-    assert "n_embd (128) must be a multiple of n_head (3)" in result.stderr
+    assert "(128) must be a multiple of" in result.stderr
     assert not (folder / "runs/book-2").exists()
 
 
-def test_a_run_goes_on_where_its_device_is_not(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_resumes_where_its_device_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train("--max-steps", "2")
     config = folder / "runs/book/gptcli.toml"
     config.write_text(config.read_text().replace('device = "cpu"', 'device = "mps"'))
@@ -211,11 +214,12 @@ def test_a_run_goes_on_where_its_device_is_not(folder: Path, monkeypatch: pytest
     options = [option for option in SMALL if "train.device" not in option]
     result = invoke(*options, "--preset", "nano", "--max-steps", "3")
     assert (result.exit_code, result.stdout) == (0, "runs/book\n"), result.stderr
-    assert "The run was to be trained on 'mps', which is not here: it goes on with 'cpu'." in result.stderr
+    assert "'mps'" in result.stderr
+    assert "'cpu'" in result.stderr
 
 
-def test_auto_is_a_statement(folder: Path) -> None:
-    """Given with a run that has a number and a device, it takes their place; both are open to a machine."""
+def test_auto_replaces_a_stored_value(folder: Path) -> None:
+    """The stored micro-batch size and device belong to the machine of an earlier session."""
     train("--max-steps", "2")
     others = [option for option in SMALL if "micro_batch_size" not in option and "train.device" not in option]
     others += ["--preset", "nano", "--dry-run", "--json"]
@@ -229,24 +233,25 @@ def test_auto_is_a_statement(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        ("--tokenizer=bpe", "--tokenizer"),
-        ("--vocab-size=300", "--vocab-size"),
-        ("--set=tokenizer.kind=bpe", "tokenizer.kind"),
-        ("--set=data.val_fraction=0.3", "data.val_fraction"),
+        ("--tokenizer=bpe", "tokenizer"),
+        ("--vocab-size=300", "vocab"),
+        ("--set=tokenizer.kind=bpe", "tokenizer"),
+        ("--set=data.val_fraction=0.3", "fraction"),
     ],
 )
-def test_a_dataset_leaves_nothing_to_read(folder: Path, option: str, told: str) -> None:
+def test_settings_about_reading_text_are_refused_for_a_dataset(folder: Path, option: str, told: str) -> None:
     assert CliRunner().invoke(app, ["tokenize", "book.txt", "-o", "tokens"]).exit_code == 0
     before = everything(folder)
     result = train(option, data="tokens")
     assert (result.exit_code, everything(folder) == before) == (2, True)
-    assert f"{told} says how to read text, but the data is a dataset" in result.stderr
+    assert told in result.stderr
+    assert "dataset" in result.stderr
 
 
 def test_a_vocabulary_size_is_obeyed_and_stored(folder: Path) -> None:
     result = train("--vocab-size", "300")
     assert result.exit_code == 0, result.stderr
-    assert "Tokenizer: BPE, since a vocabulary size was given." in result.stderr
+    assert "Tokenizer: BPE" in result.stderr
     config = read_run(Path("runs/book")).config
     assert (config.tokenizer.kind, config.tokenizer.vocab_size) == ("bpe", 300)
     assert invoke("-c", "runs/book/gptcli.toml", "-o", "again").exit_code == 0
@@ -256,8 +261,8 @@ def test_a_vocabulary_size_is_obeyed_and_stored(folder: Path) -> None:
     assert (config.tokenizer.kind, config.tokenizer.vocab_size) == ("char", None)
 
 
-def test_a_config_file_may_say_how_text_was_read(folder: Path) -> None:
-    """That of a run does, and is to repeat it from the same dataset."""
+def test_a_config_file_may_state_how_text_was_read(folder: Path) -> None:
+    """The config of a run does, and repeats the run from the same dataset."""
     assert CliRunner().invoke(app, ["tokenize", "book.txt", "-o", "tokens"]).exit_code == 0
     assert train(data="tokens").exit_code == 0
     assert invoke("-c", "runs/tokens/gptcli.toml", "-o", "again", data="tokens").exit_code == 0
@@ -295,15 +300,15 @@ def test_a_dry_run_reads_the_tokens_that_are_there(folder: Path, monkeypatch: py
     assert everything(folder) == before
 
 
-def test_a_later_config_file_goes_over_one_before(folder: Path) -> None:
+def test_a_later_config_file_overrides_an_earlier_one(folder: Path) -> None:
     (folder / "one.toml").write_text("[model]\nn_layer = 1\nn_head = 1\n")
     (folder / "two.toml").write_text("[model]\nn_layer = 2\n")
     told = json.loads(invoke("-c", "one.toml", "-c", "two.toml", "--dry-run", "--json").stdout)
     assert (told["config"]["model"]["n_layer"], told["config"]["model"]["n_head"]) == (2, 1)
 
 
-def test_characters_may_take_the_place_of_a_files_bpe(folder: Path) -> None:
-    """The size in the file belongs to its BPE: nothing that was asked for is passed over."""
+def test_a_char_tokenizer_may_replace_the_bpe_of_a_config_file(folder: Path) -> None:
+    """The size in the file belongs to its BPE tokenizer: no stated setting is ignored."""
     (folder / "bpe.toml").write_text('[tokenizer]\nkind = "bpe"\nvocab_size = 300\n')
     assert invoke("-c", "bpe.toml", "--tokenizer", "char", "--dry-run").exit_code == 0
     (folder / "bpe.toml").write_text('[tokenizer]\nkind = "char"\n')
@@ -318,19 +323,19 @@ def test_the_stored_config_repeats_the_run(folder: Path) -> None:
 
 def stop_at(monkeypatch: pytest.MonkeyPatch, step: int, signum: int) -> None:
     """The signal arrives in the middle of an update."""
-    plain = Trainer.training_step
+    plain = Trainer.step
 
-    def training_step(self: Trainer) -> Update | None:
-        if self.progress.step == step - 1:
+    def signalled(self: Trainer, should_stop: Callable[[], bool]) -> Update | None:
+        if self.completed_steps == step - 1:
             os.kill(os.getpid(), signum)
-        return plain(self)
+        return plain(self, should_stop)
 
-    monkeypatch.setattr(Trainer, "training_step", training_step)
+    monkeypatch.setattr(Trainer, "step", signalled)
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_saves(folder: Path, monkeypatch: pytest.MonkeyPatch, signum: int, code: int) -> None:
-    """What is printed goes on with this very run, also where it was to be a new one."""
+    """The printed command resumes this very run, although the first one asked for a new run."""
     train()
     arguments = ["train", "book.txt", *SMALL, "--preset", "nano", "--resume", "never"]
     monkeypatch.setattr(sys, "argv", ["gptcli", *arguments])
@@ -338,11 +343,11 @@ def test_a_signal_saves(folder: Path, monkeypatch: pytest.MonkeyPatch, signum: i
         stop_at(patch, 7, signum)
         result = CliRunner().invoke(app, arguments)
     assert (result.exit_code, result.stdout) == (code, "")
-    assert "Stopped at step 7, saved." in result.stderr
-    going_on = re.search(r"Go on with: gptcli (.*)", result.stderr)
-    assert going_on is not None
-    assert going_on[1].endswith("--resume never --out runs/book-2 --resume must")
-    assert CliRunner().invoke(app, going_on[1].split()).stdout == "runs/book-2\n"
+    assert "step 7" in result.stderr
+    resuming = re.search(r"Resume with: gptcli (.*)", result.stderr)
+    assert resuming is not None
+    assert resuming[1].endswith("--resume never --out runs/book-2 --resume must")
+    assert CliRunner().invoke(app, resuming[1].split()).stdout == "runs/book-2\n"
     checkpoint, _ = newest_checkpoint(folder / "runs/book-2")
     assert checkpoint is not None
     assert checkpoint.progress.step == 20
@@ -360,12 +365,12 @@ def test_not_a_number_ends_with_3(folder: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(trainer, "accumulate_gradients", lambda *arguments, **options: torch.tensor(float("nan")))
     result = train()
     assert (result.exit_code, result.stdout) == (3, "")
-    assert "became NaN or infinite" in result.stderr
-    assert "Try a lower --lr" in result.stderr
+    assert "NaN" in result.stderr
+    assert re.search(r"lr[ =]0\.005", result.stderr)
 
 
 def test_a_run_is_not_text(folder: Path) -> None:
-    """Its model card would be: a folder gives its *.md files."""
+    """Otherwise its model card would be trained on: a folder stands for its *.md files."""
     assert train().exit_code == 0
     result = train("-o", "runs/other", data="runs/book")
     assert (result.exit_code, "'runs/book' is a run, not text" in result.stderr) == (2, True)

@@ -1,4 +1,4 @@
-"""torch.compile: where it is used, and what happens where it fails. The compiler itself is not run here."""
+"""torch.compile: where it is used, and the fallback where it fails. The compiler itself is not run here."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def notes(dataset: Dataset, path: Path, mode: str) -> list[str]:
 
 
 def test_auto_on_a_cpu_says_why_not(dataset: Dataset, tmp_path: Path) -> None:
-    assert notes(dataset, tmp_path / "run", "auto") == ["Not compiled: on a CPU it saves less time than it takes."]
+    (told,) = notes(dataset, tmp_path / "run", "auto")
+    assert "Not compiled" in told
+    assert "CPU" in told
     assert notes(dataset, tmp_path / "off", "off") == []
 
 
@@ -59,22 +61,23 @@ def test_not_with_experts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_on_that_fails_is_an_error(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", failing)
-    with pytest.raises(DeviceError, match=r"torch\.compile failed: no C\+\+ compiler\.$") as caught:
+    with pytest.raises(DeviceError, match=r"torch\.compile .*no C\+\+ compiler\.$") as caught:
         run(dataset, tmp_path / "run", {"train.compile": "on"})
-    assert caught.value.hint == "Use --compile off."
+    assert "`train.compile = off`" in caught.value.hint
 
 
 def check_fallback(dataset: Dataset, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under `auto` the run goes on as it would have without: nothing of the failed try is left behind."""
+    """Under `auto` the run trains as it would have without compiling: the failed attempt leaves no trace."""
     run(dataset, folder / "off", {"train.compile": "off"})
     monkeypatch.setattr(torch, "compile", failing)
     monkeypatch.setattr(compilation, "_reason_against", lambda device, max_steps, experts: "")
-    expected = "Not compiled, because torch.compile failed: no C++ compiler."
-    assert notes(dataset, folder / "auto", "auto") == [expected]
+    (told,) = notes(dataset, folder / "auto", "auto")
+    assert "Not compiled" in told
+    assert "no C++ compiler" in told
     assert_same_end(folder / "off", folder / "auto")
 
 
-def test_auto_that_fails_goes_on(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_that_fails_trains_uncompiled(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_fallback(dataset, tmp_path, monkeypatch)
 
 
@@ -84,7 +87,7 @@ def test_control_gradients_left_behind(dataset: Dataset, tmp_path: Path, monkeyp
         check_fallback(dataset, tmp_path, monkeypatch)
 
 
-def test_an_error_without_words(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_without_a_message(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def wordless(hidden: Hidden, dynamic: bool) -> Hidden:
         def compiled(*inputs: Any) -> Tensor:
             raise RuntimeError
@@ -92,7 +95,7 @@ def test_an_error_without_words(dataset: Dataset, tmp_path: Path, monkeypatch: p
         return compiled
 
     monkeypatch.setattr(torch, "compile", wordless)
-    with pytest.raises(DeviceError, match=r"torch\.compile failed: RuntimeError"):
+    with pytest.raises(DeviceError, match="RuntimeError"):
         run(dataset, tmp_path / "run", {"train.compile": "on"})
 
 
@@ -115,13 +118,13 @@ def test_compiled_states_are_used_and_leave_no_trace(
     monkeypatch.setattr(torch, "compile", working)
     monkeypatch.setattr(compilation, "_reason_against", lambda device, max_steps, experts: "")
     told = notes(dataset, tmp_path / mode, mode)
-    assert told == (["Compiled with torch.compile."] if mode == "auto" else [])
+    assert ["Compiled" in note for note in told] == ([True] if mode == "auto" else [])
     assert len(calls) > 20
     assert_same_end(tmp_path / "off", tmp_path / mode)
 
 
-def test_experts_are_part_of_what_is_tried(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What compiles only without the routing of tokens would fail at the first update."""
+def test_experts_are_part_of_the_attempt(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that compiles only without the routing of tokens would fail at the first update."""
 
     def without_routing(hidden: Hidden, dynamic: bool) -> Hidden:
         def compiled(ids: Tensor, cache: object = None, routing: object = None) -> Tensor:
@@ -132,5 +135,5 @@ def test_experts_are_part_of_what_is_tried(dataset: Dataset, tmp_path: Path, mon
         return compiled
 
     monkeypatch.setattr(torch, "compile", without_routing)
-    with pytest.raises(DeviceError, match=r"torch\.compile failed: no routing"):
+    with pytest.raises(DeviceError, match="no routing"):
         run(dataset, tmp_path / "run", {"train.compile": "on", "model.n_expert": 2})

@@ -15,6 +15,7 @@ from gptcli.dataset.folder import Dataset
 from gptcli.errors import NonFiniteError
 from gptcli.model.gpt import GPT
 from gptcli.training import trainer
+from gptcli.training.evaluation import Evaluation
 from gptcli.training.trainer import Trainer, Update
 from tests.runs.small_runs import FLAGS, run, series
 
@@ -35,7 +36,7 @@ def in_the_loss(value: float) -> Poison:
 
 
 def poison_step(monkeypatch: pytest.MonkeyPatch, number: int, poison: Poison) -> None:
-    """Let update `number` (from 1) find what `poison` leaves."""
+    """Poison the loss or gradient of update `number` (from 1)."""
     plain, calls = trainer.accumulate_gradients, iter(range(1, 1000))
 
     def poisoned(model: GPT, *arguments: object, **options: object) -> Tensor:
@@ -57,30 +58,32 @@ def check_guard(
 ) -> None:
     """Update 13 is poisoned: it changes no bit; the run ends at step 15, the next that is logged."""
     poison_step(monkeypatch, 13, poison)
-    plain, states = Trainer.training_step, {}
+    plain, states = Trainer.step, {}
 
-    def watched(self: Trainer) -> Update | None:
-        update = plain(self)
-        states[self.progress.step] = snapshot(self)
+    def watched(self: Trainer, should_stop: Callable[[], bool]) -> Update | None:
+        update = plain(self, should_stop)
+        states[self.completed_steps] = snapshot(self)
         return update
 
-    monkeypatch.setattr(Trainer, "training_step", watched)
+    monkeypatch.setattr(Trainer, "step", watched)
     flags = {"train.log_every": 5, "train.save_every": 4, "train.dtype": dtype}
     if dtype == "float16":
-        run(dataset, path, flags)  # an overflow now and then is no failure there
+        run(dataset, path, flags)  # a single overflow is no failure there
     else:
         with pytest.raises(NonFiniteError, match="step 15") as caught:
             run(dataset, path, flags | {"train.save_every": 6})
         assert caught.value.exit_code == 3
-        assert "step 12 is kept" in caught.value.hint
+        assert "step 12" in caught.value.hint
         assert checkpoint_steps(path) == [6, 12]
         checkpoint, skipped = newest_checkpoint(path)
         assert checkpoint is not None
-        assert skipped == []
+        assert skipped == {}
         assert all(torch.isfinite(tensor).all() for tensor in checkpoint.model.values())
     assert states[12].keys() == states[13].keys()
     assert [name for name in states[12] if not torch.equal(states[12][name], states[13][name])] == []
-    assert any(not torch.equal(states[13][name], states[14][name]) for name in states[13]), "later steps go on"
+    assert any(not torch.equal(states[13][name], states[14][name]) for name in states[13]), (
+        "later updates change weights"
+    )
 
 
 POISONS = {
@@ -108,8 +111,8 @@ def test_control_without_the_guard(
         check_guard(dataset, tmp_path / "run", monkeypatch, POISONS[name])
 
 
-@pytest.mark.parametrize(("lr", "hint"), [(1e30, "such as 0.01 as the preset has it"), (0.004, "such as 0.002,")])
-def test_the_rate_that_is_hinted_at_is_of_use(
+@pytest.mark.parametrize(("lr", "hint"), [(1e30, "`optim.lr = 0.01`"), (0.004, "`optim.lr = 0.002`")])
+def test_the_hint_suggests_a_useful_rate(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lr: float, hint: str
 ) -> None:
     poison_step(monkeypatch, 1, in_the_loss(float("nan")))
@@ -119,7 +122,7 @@ def test_the_rate_that_is_hinted_at_is_of_use(
 
 
 @pytest.mark.parametrize("rhythm", ["train.save_every", "train.eval_every"])
-def test_a_bad_update_is_noticed_before_anything_is_kept(
+def test_a_bad_update_is_noticed_before_anything_is_saved(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rhythm: str
 ) -> None:
     poison_step(monkeypatch, 13, in_the_loss(float("nan")))
@@ -134,13 +137,18 @@ def test_a_bad_validation_loss_replaces_nothing(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = iter([3.0, float("nan")])
-    monkeypatch.setattr(trainer, "evaluate", lambda *arguments, **options: next(losses))
-    with pytest.raises(NonFiniteError, match="validation loss became nan at step 20"):
+
+    def evaluation(*_: object, **__: object) -> Evaluation:
+        yield 1, 1
+        return next(losses)
+
+    monkeypatch.setattr(trainer, "evaluation_batches", evaluation)
+    with pytest.raises(NonFiniteError, match=r"validation loss .* nan .*step 20"):
         run(dataset, tmp_path / "run")
     assert checkpoint_steps(tmp_path / "run") == [10]
 
 
-def test_the_run_goes_on_after_a_bad_update(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_resumes_after_a_bad_update(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         poison_step(patch, 13, in_the_loss(float("nan")))
         with pytest.raises(NonFiniteError):

@@ -1,7 +1,9 @@
-"""`optim.skip_spikes`: an update that stands out changes no weight, is told and counted, and leaves no lasting mark."""
+"""`optim.skip_spikes`: a spike changes no weight, is counted and shown, and leaves no lasting trace."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,15 +14,14 @@ from gptcli.config import build_config
 from gptcli.config.values import nest
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import ConfigError, NonFiniteError
-from gptcli.model.gpt import GPT
-from gptcli.runs.events import StepMetrics
-from gptcli.training import spikes, trainer
+from gptcli.runs.events import Planned, StepMetrics
+from gptcli.training import spikes
 from gptcli.training.optimizer import Optimizer
 from gptcli.training.spikes import SpikeGuard
 from gptcli.training.trainer import Trainer, Update
 from gptcli.ui.console import Output
 from gptcli.ui.training import TrainingDisplay
-from tests.runs.small_runs import assert_same_end, end_state, lines, run, series, without_times
+from tests.runs.small_runs import assert_same_end, end_state, lines, plan, run, series, without_times
 
 FLAGS = {"optim.skip_spikes": 6.0, "train.log_every": 5}
 
@@ -34,25 +35,23 @@ def short_window(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def spike_at(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     """Updates, by their number from 1, whose gradient is made a hundred times larger."""
-    plain, chosen = trainer.accumulate_gradients, set[int]()
+    plain, chosen = Optimizer.step, set[int]()
+    now = [0]
+    plain_step = Trainer.step
 
-    def enlarging(model: GPT, *arguments: object, **options: object) -> Tensor:
-        loss = plain(model, *arguments, **options)  # type: ignore[arg-type]
-        if Trainer.now in chosen:  # type: ignore[attr-defined]
-            for parameter in model.parameters():
+    def counting(self: Trainer, should_stop: Callable[[], bool]) -> Update | None:
+        now[0] = self.completed_steps + 1
+        return plain_step(self, should_stop)
+
+    def enlarging(self: Optimizer, lr: float, loss: Tensor) -> Tensor:
+        if now[0] in chosen:
+            for parameter in self.names:
                 assert parameter.grad is not None
                 parameter.grad *= 100
-        return loss
+        return plain(self, lr, loss)
 
-    plain_step = Trainer.training_step
-
-    def counting(self: Trainer) -> Update | None:
-        Trainer.now = self.progress.step + 1  # type: ignore[attr-defined]
-        return plain_step(self)
-
-    monkeypatch.setattr(Trainer, "now", 0, raising=False)
-    monkeypatch.setattr(trainer, "accumulate_gradients", enlarging)
-    monkeypatch.setattr(Trainer, "training_step", counting)
+    monkeypatch.setattr(Trainer, "step", counting)
+    monkeypatch.setattr(Optimizer, "step", enlarging)
     return chosen
 
 
@@ -79,7 +78,7 @@ def test_mean_and_deviation() -> None:
     ("loss", "norm", "spike"),
     [(2.5, 1.0, False), (2.7, 1.0, True), (2.0, 1.25, False), (2.0, 1.4, True), (0.1, 0.01, False)],
 )
-def test_only_what_lies_far_above_is_a_spike(loss: float, norm: float, spike: bool) -> None:
+def test_only_values_far_above_the_mean_are_spikes(loss: float, norm: float, spike: bool) -> None:
     made = guard()
     assert stands_out(made, loss, norm) is spike
     assert made.skipped.item() == spike
@@ -92,12 +91,12 @@ def test_a_spike_does_not_hide_the_next() -> None:
     assert stands_out(made, 50.0, 1.0)
 
 
-def test_a_loss_that_rose_for_good_is_taken_again() -> None:
+def test_a_lasting_rise_is_accepted() -> None:
     made = guard()
     skipped = [stands_out(made, 50.0, 1.0) for _ in range(60)]
     assert skipped[0]
     assert skipped.count(True) < 40
-    assert not any(skipped[skipped.count(True) :]), "once it is taken, it stays so"
+    assert not any(skipped[skipped.count(True) :]), "once accepted, it stays so"
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -109,32 +108,34 @@ def test_values_that_are_not_finite_change_nothing(bad: float) -> None:
     assert all(torch.equal(before[name], tensor) for name, tensor in made.tensors().items())
 
 
-def test_nothing_is_skipped_before_enough_was_seen() -> None:
+def test_nothing_is_skipped_during_the_first_updates() -> None:
     made = SpikeGuard(2.0, torch.device("cpu"))
     assert not any(stands_out(made, 2.0 + 100 * (number == spikes.WINDOW - 1), 1.0) for number in range(spikes.WINDOW))
 
 
 def check_skipped(dataset: Dataset, path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: str = "adamw") -> None:
     states: dict[int, dict[str, Tensor]] = {}
-    plain = Trainer.training_step
+    plain = Trainer.step
 
-    def watched(self: Trainer) -> Update | None:
-        done = plain(self)
+    def watched(self: Trainer, should_stop: Callable[[], bool]) -> Update | None:
+        done = plain(self, should_stop)
         kinds = ("exp_avg", "momentum")
         moments = {name: value for name, value in self.optimizer.tensors().items() if name.startswith(kinds)}
-        states[self.progress.step] = {
+        states[self.completed_steps] = {
             name: value.clone() for name, value in (self.model.state_dict() | moments).items()
         }
         return done
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "training_step", watched)
+        patch.setattr(Trainer, "step", watched)
         events = run(dataset, path, FLAGS | {"optim.optimizer": optimizer})
     assert [name for name in states[12] if not torch.equal(states[12][name], states[13][name])] == []
-    assert any(not torch.equal(states[13][name], states[14][name]) for name in states[13]), "later steps go on"
+    assert any(not torch.equal(states[13][name], states[14][name]) for name in states[13]), (
+        "later updates change weights"
+    )
     assert series(path, "train/skipped") == {1: 0, 5: 0, 10: 0, 15: 1, 20: 1}
     assert [event.spikes for event in events if isinstance(event, StepMetrics)] == [0, 0, 0, 1, 1]
-    assert end_state(path)[1]["optimizer.step"].item() == 19, "AdamW does not count what was skipped"
+    assert end_state(path)[1]["optimizer.step"].item() == 19, "AdamW does not count a skipped update"
 
 
 @pytest.mark.usefixtures("short_window")
@@ -196,10 +197,10 @@ def test_control_without_the_statistics(
         check_resume(dataset, tmp_path)
 
 
-def test_a_run_may_go_on_with_and_without_it(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_run_may_resume_with_and_without_it(dataset: Dataset, tmp_path: Path) -> None:
     run(dataset, tmp_path / "run", stop_after=5)
     run(dataset, tmp_path / "run", FLAGS, stop_after=5)
-    assert end_state(tmp_path / "run")[1]["optimizer.spikes.seen"].item() == 5, "since it was turned on"
+    assert end_state(tmp_path / "run")[1]["optimizer.spikes.seen"].item() == 5, "the updates since it was turned on"
     run(dataset, tmp_path / "run", stop_after=5)
     assert end_state(tmp_path / "run")[1]["optimizer.spikes.seen"].item() == 10, "kept where the request is silent"
     run(dataset, tmp_path / "run", {"optim.skip_spikes": 0.0})
@@ -215,19 +216,20 @@ def test_a_loss_that_is_not_a_number_still_ends_the_run(
         run(dataset, tmp_path / "run", FLAGS)
 
 
-def test_what_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    config = build_config("nano", {"train": {"max_steps": 1000}}, vocab_size=65)
-    with TrainingDisplay(Output(), config) as display:
+def test_the_display_tells_skipped_updates(
+    dataset: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with TrainingDisplay(Output()) as display:
+        display.show(Planned(plan(dataset, tmp_path / "run")))
+        capsys.readouterr()
         for step, skipped in ((10, 0), (20, 1), (30, 1), (40, 3)):
             figures = {"loss": 2.0, "lr": 1e-3, "grad_norm": 0.5, "tokens_per_second": 100.0, "seconds": 1.0}
             display.show(StepMetrics(step=step, skipped=skipped, spikes=skipped, **figures))
-    assert capsys.readouterr().err.splitlines() == [
-        "step 20: 1 update skipped so far, as the loss or gradient stood out.",
-        "step 40: 3 updates skipped so far, as the loss or gradient stood out.",
-    ]
+    told = [line for line in capsys.readouterr().err.splitlines() if "skipped" in line]
+    assert [re.findall(r"\d+", line) for line in told] == [["20", "1"], ["40", "3"]]
 
 
 @pytest.mark.parametrize("value", [1.0, -3.0, float("nan")])
-def test_deviations_that_cannot_be(value: float) -> None:
+def test_impossible_deviations(value: float) -> None:
     with pytest.raises(ConfigError, match="skip_spikes"):
         build_config("nano", nest({"optim.skip_spikes": value, "train.max_steps": 1}), vocab_size=65)
