@@ -174,8 +174,8 @@ def table(result: dict[str, Any]) -> str:
     rows = by_name(result)
     gpt2 = rows.pop("GPT-2")
     lines = [
-        "| change | parameters | FLOPs of a token | updates | loss, mean of three seeds | lowest to highest "
-        "| difference from GPT-2 | of all three seeds |",
+        "| change | parameters | FLOPs per token | updates | loss, mean of three seeds | lowest to highest "
+        "| difference from GPT-2 | all three seeds |",
         "|---|--:|--:|--:|--:|--:|--:|---|",
         f"| none: GPT-2 | {_figures(gpt2)} | | |",
     ]

@@ -28,7 +28,7 @@ from benchmarks.training import gptcli_trainer
 from gptcli.bench.limits import seconds_per_call
 from gptcli.bench.target import stand_in_tokenizer
 from gptcli.config import ModelConfig, SamplingConfig
-from gptcli.generation.load import place
+from gptcli.generation.placement import place
 from gptcli.generation.stream import Sample, generate
 from gptcli.machine import process_memory
 from gptcli.model.cost import bytes_per_step, forward_flops, training_flops

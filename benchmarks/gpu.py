@@ -25,7 +25,7 @@ from benchmarks.training import gptcli_trainer, transformers_model, transformers
 from gptcli.bench.limits import wait_for
 from gptcli.bench.target import stand_in_tokenizer
 from gptcli.config import ModelConfig, SamplingConfig
-from gptcli.generation.load import place
+from gptcli.generation.placement import place
 from gptcli.generation.stream import Sample, generate
 from gptcli.model.cost import bytes_per_step, training_flops
 from gptcli.model.devices import choose_device, dtype_name

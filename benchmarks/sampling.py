@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gptcli.exports.gguf_file import export_gguf
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -27,14 +28,13 @@ from benchmarks.competitors import Rates, medians
 from benchmarks.measure import CPU, RESULTS, read_bandwidth, save
 from benchmarks.peers import ctranslate2_rate, hf_folder, llama_cpp_rate, transformers_model
 from gptcli.checkpoints import names
-from gptcli.checkpoints.model_folder import LoadedModel
 from gptcli.checkpoints.tensors import tensor_file
 from gptcli.cli.threads import ALONE as ALONE_COUNT
 from gptcli.cli.threads import SPIN_COUNT
 from gptcli.config import ModelConfig, SamplingConfig
-from gptcli.exports.gguf_file import export_gguf
 from gptcli.generation.context_window import ContextWindow
-from gptcli.generation.load import decoding_threads, place
+from gptcli.generation.loaded_model import LoadedModel
+from gptcli.generation.placement import decoding_threads, place
 from gptcli.generation.stream import Sample, generate
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
 from gptcli.model.gpt import GPT

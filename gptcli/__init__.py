@@ -9,10 +9,46 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gptcli.api import Report, Run, inspect, plan, train
+    from gptcli.api import (
+        Exported,
+        LoadedModel,
+        Piece,
+        Plan,
+        Prepared,
+        Report,
+        Run,
+        Sample,
+        Scores,
+        SpeedReport,
+        benchmark,
+        export,
+        inspect,
+        load,
+        plan,
+        tokenize,
+        train,
+    )
 
 __version__ = "0.1.0"
-__all__ = ["Report", "Run", "inspect", "plan", "train"]
+__all__ = [
+    "Exported",
+    "LoadedModel",
+    "Piece",
+    "Plan",
+    "Prepared",
+    "Report",
+    "Run",
+    "Sample",
+    "Scores",
+    "SpeedReport",
+    "benchmark",
+    "export",
+    "inspect",
+    "load",
+    "plan",
+    "tokenize",
+    "train",
+]
 
 
 def __getattr__(name: str) -> object:

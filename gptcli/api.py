@@ -10,6 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gptcli.bench.speed import SpeedReport, benchmark
+from gptcli.dataset.preparing import Prepared, tokenize
+from gptcli.exports.export import Exported
+from gptcli.exports.export import export_model as export
+from gptcli.generation.loaded_model import LoadedModel, load
+from gptcli.generation.scoring import Scores
+from gptcli.generation.stream import Piece, Sample
 from gptcli.report.inspection import Report, inspect
 from gptcli.runs.events import Event, Planned, Preparing, RunFinished
 from gptcli.runs.plan import Plan, make_plan
@@ -17,7 +24,25 @@ from gptcli.runs.request import ResumeMode, UnknownCharacters, new_request
 from gptcli.runs.session import train as train_plan
 from gptcli.training.trainer import never
 
-__all__ = ["Report", "Run", "inspect", "plan", "train"]
+__all__ = [
+    "Exported",
+    "LoadedModel",
+    "Piece",
+    "Plan",
+    "Prepared",
+    "Report",
+    "Run",
+    "Sample",
+    "Scores",
+    "SpeedReport",
+    "benchmark",
+    "export",
+    "inspect",
+    "load",
+    "plan",
+    "tokenize",
+    "train",
+]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""What the machine can do at most, measured: the rate of its matrix products and of reading its memory.
+"""The limits of the machine, measured: the rate of matrix products and the bandwidth of memory.
 
-A share of these is what tells whether a program is fast: absolute figures move with the machine.
+Speed is judged as a share of these, since absolute figures vary from machine to machine.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Callable
 import torch
 
 MATRIX_SIZE = {"cpu": 2048, "cuda": 8192, "mps": 4096}
-"""Rows and columns of the matrices, by device type: large enough for the full rate."""
+"""Rows and columns of the matrices by device type: large enough for the full rate."""
 READ_BYTES = {"cpu": 512 << 20, "cuda": 4 << 30, "mps": 1 << 30}
-"""Bytes that are read at once: many times what caches hold."""
+"""Bytes read per call by device type: many times the size of caches."""
 CALLS_AT_ONCE = {"cpu": 1, "cuda": 10, "mps": 10}
-"""Calls between two looks at the clock: waiting for a GPU takes time of its own."""
+"""Calls per measurement by device type: waiting for a GPU takes time itself."""
 LIMIT_SECONDS = 1.0
-"""How long each limit is looked for."""
+"""Seconds spent on measuring each limit."""
 
 
 def wait_for(device: torch.device) -> None:
-    """Return when everything that was asked of the device is done; a CPU has done it already."""
+    """Wait until the device has done its work; a CPU always has."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":
@@ -29,9 +29,9 @@ def wait_for(device: torch.device) -> None:
 
 
 def seconds_per_call(call: Callable[[], object], device: torch.device, least_seconds: float, least: int) -> list[float]:
-    """Seconds of each of at least `least` measurements, and of as many as `least_seconds` hold.
+    """Seconds per call, from at least `least` measurements over at least `least_seconds`, after two warm-up calls.
 
-    Two calls that do not count go before. On a GPU a measurement is the mean of several calls.
+    On a GPU a measurement is the mean of several calls.
     """
     calls, taken = CALLS_AT_ONCE[device.type], list[float]()
     for _ in range(2):

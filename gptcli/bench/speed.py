@@ -1,7 +1,6 @@
-"""How fast a model trains, reads a prompt and writes on this machine, and what share of the machine's limits that is.
+"""The speed of training, prefill and decoding on this machine, also as a share of the machine's limits.
 
-Nothing is measured that users do not run: updates are the trainer's own, and text comes from the stream that `sample`
-shows.
+Only code that users run is measured: the trainer's own updates, and the stream that `sample` shows.
 
 Letters: B sequences, T tokens each, C width, S tokens in the key-value cache, V vocabulary.
 """
@@ -12,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Literal
 
@@ -19,14 +19,16 @@ import numpy as np
 import torch
 
 from gptcli.bench.limits import matrix_rate, read_bandwidth, seconds_per_call
-from gptcli.bench.target import BenchTarget
-from gptcli.checkpoints.model_folder import LoadedModel
-from gptcli.config import DtypeName, RunConfig, SamplingConfig
+from gptcli.bench.target import BenchOptions, BenchTarget, folder_target, preset_target
+from gptcli.checkpoints.finding import find_model
+from gptcli.config import DEFAULT_SEED, DtypeName, RunConfig, SamplingConfig
 from gptcli.dataset.folder import Dataset
-from gptcli.generation.load import decoding_threads
+from gptcli.errors import UsageError
+from gptcli.generation.loaded_model import LoadedModel, Quantization
+from gptcli.generation.placement import decoding_threads
 from gptcli.generation.stream import Sample, generate
 from gptcli.model.cost import bytes_per_step, parameter_count, prefill_flops, training_flops
-from gptcli.model.devices import dtype_name
+from gptcli.model.devices import choose_device, dtype_name
 from gptcli.model.gpt import GPT
 from gptcli.model.int8 import Int8GPT
 from gptcli.report.machine import device_name
@@ -34,20 +36,20 @@ from gptcli.training import runtime
 from gptcli.training.trainer import Trainer
 
 Format = DtypeName | Literal["int8"]
-"""Of the weights that a model multiplies with."""
+"""The format of the weights in matrix products."""
 MEASURED_SECONDS = 2.0
-"""How long each kind of work is measured, and longer where `MIN_CALLS` take longer."""
+"""Seconds spent on measuring each kind of work; more where `MIN_CALLS` take longer."""
 MIN_CALLS = 3
 MAX_DECODED = 128
-"""Tokens that are decoded at most, after a prompt of half the length."""
+"""Most tokens to decode, after a prompt of half the length."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What this machine reaches at most, as measured just now."""
+    """The limits of this machine, measured just now."""
 
     matrix_rate: dict[DtypeName, float]
-    """FLOP/s of a matrix product, by number format."""
+    """FLOP/s of matrix products by dtype."""
     read_bandwidth: float
     """Bytes/s of reading memory."""
 
@@ -61,17 +63,17 @@ class TrainingSpeed:
     length: int
     compiled: bool
     seconds: float
-    """Of an update."""
+    """Seconds per update."""
     tokens_per_second: float
     flops_per_second: float
     mfu: float
-    """Share of the matrix rate, the "model FLOPs utilisation" of PaLM (Chowdhery et al. 2022), with the measured rate
-    in the place of the one that was advertised."""
+    """Share of the measured matrix rate: the "model FLOPs utilization" of PaLM (Chowdhery et al. 2022), which divides
+    by the advertised rate."""
 
 
 @dataclass(frozen=True)
 class PrefillSpeed:
-    """Reading a prompt, to the first token."""
+    """Prefill: from the prompt to the first token."""
 
     dtype: Format
     tokens: int
@@ -79,25 +81,25 @@ class PrefillSpeed:
     tokens_per_second: float
     flops_per_second: float
     mfu: float
-    """Share of the matrix rate in the format of what is not rounded to 8 bits."""
+    """Share of the matrix rate in the dtype of the weights that are not 8-bit."""
 
 
 @dataclass(frozen=True)
 class DecodingSpeed:
-    """Writing, after the first token."""
+    """Decoding: the tokens after the first one."""
 
     dtype: Format
     sequences: int
     prompt: int
     tokens: int
-    """Written by each sequence."""
+    """Tokens decoded per sequence."""
     threads: int
     seconds: float
-    """Of a step, which adds a token to every sequence."""
+    """Seconds per step, which adds a token to every sequence."""
     tokens_per_second: float
-    """Of all sequences together."""
+    """Tokens per second of all sequences together."""
     bytes_per_second: float
-    """Of weights and cached keys and values, each read once a step."""
+    """Weights and cached keys and values, each read once per step."""
     bandwidth_share: float
 
 
@@ -107,7 +109,7 @@ class SpeedReport:
     device: str
     device_name: str
     threads: int
-    """CPU threads that training computes with."""
+    """CPU threads of training."""
     torch: str
     parameters: int
     limits: Limits
@@ -117,26 +119,54 @@ class SpeedReport:
     kind: str = "speed"
 
 
-def measure_speed(subject: BenchTarget, device: torch.device, on_stage: Callable[[str], None]) -> SpeedReport:
-    """Measure everything; `on_stage` hears what comes next. Takes less than half a minute for a small model."""
+def benchmark(
+    model: str | Path | None = None,
+    *,
+    preset: str | None = None,
+    batch_size: int | None = None,
+    length: int | None = None,
+    seed: int = DEFAULT_SEED,
+    device: str = "auto",
+    dtype: DtypeName | None = None,
+    quantize: Quantization | None = None,
+    on_stage: Callable[[str], None] = lambda _stage: None,
+    quiet: bool = True,
+) -> SpeedReport:
+    """Measure training, prefill and decoding of a model, or of an untrained `preset`, on this machine.
+
+    `model` is a run, a model folder or an `hf://` address; None is the newest run. `batch_size` is the number of
+    sequences per update (default: one micro-batch) and of texts generated at once (default: 1); `length` the tokens per
+    sequence (default: the context window). `on_stage` is called with the name of each part of the work. Takes less than
+    half a minute for a small model. Raises GptcliError.
+    """
+    if model is not None and preset is not None:
+        raise UsageError("A model and `preset` cannot be used together.", "Ask for one at a time.")
+    options = BenchOptions(choose_device(device), dtype, batch_size, length, seed, int8=quantize == "int8")
+    if preset is not None:
+        return measure(preset_target(preset, options), options.device, on_stage)
+    return measure(folder_target(find_model(model, quiet=quiet), options), options.device, on_stage)
+
+
+def measure(target: BenchTarget, device: torch.device, on_stage: Callable[[str], None]) -> SpeedReport:
+    """Measure a target; see `benchmark`."""
     on_stage("the limits of this machine")
-    runtime.prepare(device, deterministic=subject.config.train.deterministic)
+    runtime.prepare(device, deterministic=target.config.train.deterministic)
     rates = _Rates(device)
     bandwidth = read_bandwidth(device)
     on_stage("training")
-    training = _training(new_trainer(subject.config, subject.dataset, device), rates)
-    on_stage("reading a prompt and writing")
-    folder = subject.writer()
-    with _threads(decoding_threads(folder.model, subject.samples)):
-        prefill = _prefill(folder, subject, rates)
-        decoding = _decoding(folder, subject, bandwidth)
+    training = _training(new_trainer(target.config, target.dataset, device), rates)
+    on_stage("prefill and decoding")
+    model = target.load()
+    with _threads(decoding_threads(model.model, target.samples)):
+        prefill = _prefill(model, target, rates)
+        decoding = _decoding(model, target, bandwidth)
     return SpeedReport(
-        name=subject.name,
+        name=target.name,
         device=str(device),
         device_name=device_name(device),
         threads=torch.get_num_threads(),
         torch=torch.__version__,
-        parameters=parameter_count(subject.config.model),
+        parameters=parameter_count(target.config.model),
         limits=Limits(rates.measured, bandwidth),
         training=training,
         prefill=prefill,
@@ -145,14 +175,14 @@ def measure_speed(subject: BenchTarget, device: torch.device, on_stage: Callable
 
 
 def new_trainer(config: RunConfig, dataset: Dataset, device: torch.device) -> Trainer:
-    """A trainer as a session of `train` has it, compiled where that compiles, of a run that no folder holds."""
+    """A trainer, compiled where a session of `train` compiles it."""
     trainer = Trainer(config, dataset, device)
     trainer.compile()
     return trainer
 
 
 class _Rates:
-    """Matrix rates of a device, each number format measured once."""
+    """Matrix rates of a device by dtype, each measured once."""
 
     def __init__(self, device: torch.device) -> None:
         self.measured: dict[DtypeName, float] = {}
@@ -183,14 +213,14 @@ def _training(trainer: Trainer, rates: _Rates) -> TrainingSpeed:
     )
 
 
-def _prefill(folder: LoadedModel, subject: BenchTarget, rates: _Rates) -> PrefillSpeed:
-    tokens = subject.config.model.block_size
-    taken = [sample.first_token_seconds for sample in _written(folder, subject, tokens, 1, samples=1)]
+def _prefill(model: LoadedModel, target: BenchTarget, rates: _Rates) -> PrefillSpeed:
+    tokens = target.config.model.block_size
+    taken = [sample.first_token_seconds for sample in _generated(model, target, tokens, 1, samples=1)]
     seconds = median(value for value in taken if value is not None)
-    dtype = folder.model.wte.weight.dtype
-    flops_per_second = prefill_flops(folder.model.config, tokens) / seconds
+    dtype = model.model.wte.weight.dtype
+    flops_per_second = prefill_flops(model.model.config, tokens) / seconds
     return PrefillSpeed(
-        dtype=_format(folder.model),
+        dtype=_format(model.model),
         tokens=tokens,
         seconds=seconds,
         tokens_per_second=tokens / seconds,
@@ -199,15 +229,15 @@ def _prefill(folder: LoadedModel, subject: BenchTarget, rates: _Rates) -> Prefil
     )
 
 
-def _decoding(folder: LoadedModel, subject: BenchTarget, bandwidth: float) -> DecodingSpeed:
-    length, sequences = subject.config.model.block_size, subject.samples
+def _decoding(model: LoadedModel, target: BenchTarget, bandwidth: float) -> DecodingSpeed:
+    length, sequences = target.config.model.block_size, target.samples
     prompt = max(1, length // 2)
     tokens = min(MAX_DECODED, max(2, length - prompt))
-    taken = [sample.tokens_per_second for sample in _written(folder, subject, prompt, tokens, samples=sequences)]
+    taken = [sample.tokens_per_second for sample in _generated(model, target, prompt, tokens, samples=sequences)]
     steps_per_second = median(value for value in taken if value is not None)
-    bytes_per_second = bytes_per_step(folder.model, sequences, prompt + tokens // 2) * steps_per_second
+    bytes_per_second = bytes_per_step(model.model, sequences, prompt + tokens // 2) * steps_per_second
     return DecodingSpeed(
-        dtype=_format(folder.model),
+        dtype=_format(model.model),
         sequences=sequences,
         prompt=prompt,
         tokens=tokens,
@@ -219,15 +249,15 @@ def _decoding(folder: LoadedModel, subject: BenchTarget, bandwidth: float) -> De
     )
 
 
-def _written(folder: LoadedModel, subject: BenchTarget, prompt: int, tokens: int, *, samples: int) -> list[Sample]:
-    """The last sample's summary of each of several `generate` calls; the first call is a warm-up and left out."""
-    seed = subject.config.train.seed
-    ids = np.random.default_rng(seed).choice(np.flatnonzero(folder.tokenizer.emittable), prompt).tolist()
+def _generated(model: LoadedModel, target: BenchTarget, prompt: int, tokens: int, *, samples: int) -> list[Sample]:
+    """The last sample of each of several calls of `generate`, without the first one, a warm-up."""
+    seed = target.config.train.seed
+    ids = np.random.default_rng(seed).choice(np.flatnonzero(model.tokenizer.emittable), prompt).tolist()
     config = SamplingConfig(max_new_tokens=tokens, num_samples=samples, seed=seed)
     texts: list[Sample] = []
     begun = time.perf_counter()
     while len(texts) < 1 + MIN_CALLS or time.perf_counter() - begun < MEASURED_SECONDS:
-        *_, last = generate(folder.model, folder.tokenizer, ids, config)
+        *_, last = generate(model.model, model.tokenizer, ids, config)
         assert isinstance(last, Sample)
         texts.append(last)
     return texts[1:]

@@ -1,6 +1,6 @@
-"""What `bench` measures: a recipe to train by, random text to train on, and a model to write with.
+"""The target of a benchmark: a recipe, random tokens to train on, and a model to generate with.
 
-What a model learns and writes does not matter to its speed, so no text is needed, and of a preset no trained weights.
+Speed does not depend on the text or the weights, so that no text is needed, and for a preset no trained weights.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gptcli.checkpoints.model_folder import LoadedModel, read_model_config
+from gptcli.checkpoints.model_folder import read_model_config
 from gptcli.checkpoints.run_folder import is_run, read_run
 from gptcli.config import DEFAULT_SEED, DtypeName, RunConfig, build_config, nearest_preset
 from gptcli.config.values import Values, nest
 from gptcli.dataset.folder import Dataset, Split
 from gptcli.dataset.shards import TokenStream, dtype_for
-from gptcli.generation.load import load_for_sampling, place
+from gptcli.generation.loaded_model import LoadedModel, Quantization, load
+from gptcli.generation.placement import place
 from gptcli.interop.hub import model_name
 from gptcli.model.gpt import GPT
 from gptcli.report.inspection import preset_vocabulary, within_context
@@ -31,41 +32,41 @@ from gptcli.tokenizer.bytelevel import Tokenizer
 from gptcli.tokenizer.document import entry_of_bytes, new_document
 
 TEXT_TOKENS = 2**20
-"""Of random text: more than caches hold."""
+"""Number of random tokens: more than the processor's caches hold."""
 
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """What the user states; None leaves it to the recipe and the machine."""
+    """Options of a benchmark; None leaves the choice to the recipe and the machine."""
 
     device: torch.device
     dtype: DtypeName | None = None
     batch_size: int | None = None
-    """Sequences of an update, and texts that are written at once."""
+    """Sequences per update, and texts generated at once."""
     length: int | None = None
-    """Tokens of a sequence."""
+    """Tokens per sequence."""
     seed: int = DEFAULT_SEED
     int8: bool = False
-    """Whether the model that writes has 8-bit weights."""
+    """Whether to generate with 8-bit weights."""
 
 
 @dataclass(frozen=True)
 class BenchTarget:
-    """A model as it would be trained and sampled on a device."""
+    """A model to be trained and sampled on a device."""
 
     name: str
     config: RunConfig
-    """Complete; its batch is what goes through the model at once, unless the user states one."""
+    """Complete; its batch is one micro-batch, unless a batch size was stated."""
     dataset: Dataset
     """Random tokens."""
-    writer: Callable[[], LoadedModel]
-    """Gives the model that writes, in the place and number format in which `sample` uses it."""
+    load: Callable[[], LoadedModel]
+    """Loads the model on the device and in the dtype that `sample` uses."""
     samples: int
-    """Texts that it writes at once."""
+    """Texts to generate at once."""
 
 
-def preset_subject(name: str, options: BenchOptions) -> BenchTarget:
-    """A preset, with the vocabulary that `inspect` shows it with.
+def preset_target(name: str, options: BenchOptions) -> BenchTarget:
+    """A preset, with the vocabulary that `inspect` assumes for it.
 
     Raises ConfigError, UsageError or OutOfMemoryError.
     """
@@ -75,10 +76,10 @@ def preset_subject(name: str, options: BenchOptions) -> BenchTarget:
     )
 
 
-def folder_subject(path: Path, options: BenchOptions) -> BenchTarget:
-    """A run, by its recipe, or another model folder, by that of the nearest preset.
+def folder_target(path: Path, options: BenchOptions) -> BenchTarget:
+    """A run with its own recipe, or another model folder with that of the nearest preset.
 
-    Raises what opening it raises, UsageError or OutOfMemoryError.
+    Raises the errors of opening it, UsageError or OutOfMemoryError.
     """
     model = read_model_config(path)
     preset_name, recipe = nearest_preset(model), Values()
@@ -88,19 +89,20 @@ def folder_subject(path: Path, options: BenchOptions) -> BenchTarget:
         recipe = {"optim": stored.optim.model_dump(), "train": {"batch_size": stored.train.batch_size}}
     recipe["model"] = model.model_dump()
     config, dataset = _training(preset_name, recipe, model.vocab_size, options)
-    writer = partial(load_for_sampling, path, "best", str(options.device), options.dtype, int8=options.int8)
-    return BenchTarget(model_name(path), config, dataset, writer, options.batch_size or 1)
+    int8: Quantization | None = "int8" if options.int8 else None
+    loader = partial(load, path, device=str(options.device), dtype=options.dtype, quantize=int8)
+    return BenchTarget(model_name(path), config, dataset, loader, options.batch_size or 1)
 
 
 def stand_in_tokenizer(vocab_size: int) -> Tokenizer:
-    """A tokenizer of so many ids that mean nothing: single bytes, then pairs of bytes, then threes."""
+    """A tokenizer of `vocab_size` meaningless ids: single bytes, then pairs, then triples."""
     data = chain.from_iterable(product(range(256), repeat=length) for length in (1, 2, 3))
     vocab = {entry_of_bytes(bytes(entry)): token for token, entry in enumerate(islice(data, vocab_size - 1))}
     return Tokenizer(new_document(vocab, [], vocab_size - 1))
 
 
 def random_dataset(vocab_size: int, block_size: int, seed: int) -> Dataset:
-    """A dataset in memory that no folder holds, of random tokens."""
+    """A dataset of random tokens in memory."""
     count = max(TEXT_TOKENS, 2 * block_size)
     ids = np.random.default_rng(seed).integers(0, vocab_size, count, dtype=dtype_for(vocab_size))
     split = Split(count, count, count, TokenStream([ids]))
@@ -119,7 +121,7 @@ def random_dataset(vocab_size: int, block_size: int, seed: int) -> Dataset:
 
 
 def _training(preset_name: str, recipe: Values, vocab_size: int, options: BenchOptions) -> tuple[RunConfig, Dataset]:
-    """The complete config of a training by `recipe` over the preset, and what it trains on."""
+    """The complete config of a training by `recipe` over the preset, and its dataset."""
     context = build_config(preset_name, recipe, vocab_size=vocab_size).model.block_size
     length = within_context(options.length, context)
     dataset = random_dataset(vocab_size, length, options.seed)
@@ -134,7 +136,7 @@ def _training(preset_name: str, recipe: Values, vocab_size: int, options: BenchO
 
 
 def _random_model(config: RunConfig, dataset: Dataset, options: BenchOptions) -> LoadedModel:
-    """A model without training, placed as `sample` places one."""
+    """An untrained model, on the device and in the dtype that `sample` uses."""
     torch.manual_seed(options.seed)
     model = place(GPT(config.model).requires_grad_(False).eval(), options.device, options.dtype, int8=options.int8)
     return LoadedModel(Path(config.preset), model, dataset.tokenizer, start_id=0)

@@ -6,6 +6,9 @@ from pathlib import Path
 
 from gptcli.tokenizer.document import TOKENIZER_FILE
 
+RUNS_ROOT = Path("runs")
+"""Where runs are kept, below the working directory."""
+
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
 TOKENIZER = TOKENIZER_FILE

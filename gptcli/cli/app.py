@@ -10,15 +10,16 @@ from typer.core import TyperCommand, TyperGroup
 
 from gptcli import __version__
 from gptcli.cli.boundary import exit_code_of, guarded
+from gptcli.cli.command import Command
 
 COMMANDS = {
-    "tokenize": "Turn text into tokens once, for several trainings.",
-    "train": "Train a model on text, or go on with a run that was stopped.",
-    "sample": "Write text with a trained model.",
+    "tokenize": "Turn text into tokens once, for several runs.",
+    "train": "Train a model on text, or resume a run that was stopped.",
+    "sample": "Generate text with a trained model.",
     "eval": "Score texts with a model: loss, perplexity, bits per byte and per character.",
     "inspect": "Show what something is: parts, shapes, memory, counts.",
     "export": "Write a model in the format of another tool.",
-    "bench": "Measure how fast a model trains and writes here.",
+    "bench": "Measure how fast a model trains and generates on this machine.",
 }
 """Each command, a module of `gptcli.cli`, with the first line of its help."""
 
@@ -45,7 +46,8 @@ class _Command(TyperCommand):
         module = resolve_name(f"gptcli.cli.{self.name}")
         function = getattr(module, f"{self.name}_", None) or getattr(module, str(self.name))
         only = typer.Typer(add_completion=False)
-        only.command(self.name, epilog=getattr(module, f"{self.name}_examples".upper()))(guarded(function))
+        epilog = getattr(module, f"{self.name}_examples".upper())
+        only.command(self.name, cls=Command, epilog=epilog)(guarded(function))
         return typer.main.get_command(only)
 
 

@@ -1,8 +1,8 @@
-"""`gptcli eval`: how well a model predicts texts."""
+"""`gptcli eval`: score texts with a model."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,7 +20,7 @@ def eval_(
             "--stride",
             metavar="N",
             min=1,
-            help="Tokens from window to window; less gives more context (default: half of it).",
+            help="Tokens from one window to the next; fewer give more context (default: half of the context).",
         ),
     ] = None,
     context: options.Context = None,
@@ -37,22 +37,19 @@ def eval_(
     no_color: options.NoColor = False,
 ) -> None:
     """Score texts with a model: loss, perplexity, bits per byte and per character."""
-    from gptcli.config import DataConfig, parse_section
-    from gptcli.config.values import nest
-    from gptcli.generation.load import load_for_sampling
-    from gptcli.interop.download import local_model
-    from gptcli.report.scores import score_texts
+    from gptcli import api
     from gptcli.ui.console import Output
     from gptcli.ui.preparing import PreparingDisplay
     from gptcli.ui.scores import show_scores
 
     output = Output(quiet, verbose, json, no_color)
-    data = parse_section(DataConfig, nest({"include": include}))
-    int8 = quantize is options.Quantization.int8
-    number_format = options.number_format(dtype) or "float32"
-    path = local_model(run, quiet=quiet)
-    folder = load_for_sampling(path, checkpoint, device, number_format, context=context, int8=int8)
-    skip_unknown = unknown is options.UnknownCharacters.skip
+    how: dict[str, Any] = {"dtype": options.dtype_or_none(dtype) or "float32"}
+    how["quantize"] = None if quantize == "none" else "int8"
+    model = api.load(run, checkpoint=checkpoint, device=device, context=context, quiet=quiet, **how)
+    for note in model.notes:
+        output.note(note)
     with PreparingDisplay(output) as display:
-        scores = score_texts(folder, texts, data.include, stride, skip_unknown=skip_unknown, on_progress=display.update)
-    show_scores(scores, output)
+        scores = model.score(
+            texts, stride=stride, include=include or None, unknown=unknown.value, on_progress=display.update
+        )
+    show_scores(scores, model.path, output)

@@ -56,10 +56,10 @@ def export(
     no_color: options.NoColor = False,
 ) -> None:
     """Write a model in the format of another tool."""
-    from gptcli.exports.export import export_model
+    from gptcli import api
     from gptcli.ui.console import Output
 
-    exported = export_model(
+    exported = api.export(
         run,
         cast("Format", to),
         type=cast("GgufType", type),
@@ -77,8 +77,8 @@ def _show(exported: Exported, output: Output) -> None:
         kinds = dict.fromkeys(re.sub(r"^blk\.\d+\.|\.weight$", "", name) for name in exported.kept_f16)
         reason = f"because their rows do not divide into {exported.type} blocks of 32 numbers"
         output.note(f"{len(exported.kept_f16)} matrices stay f16, {reason}: {', '.join(kinds)}.")
-    if exported.note:
-        output.note(exported.note)
+    for note in exported.notes:
+        output.note(note)
     output.note(f"{exported.bytes:,} bytes. Open it with: {exported.hint}")
     if exported.url is not None:
         output.note(f"Uploaded to {exported.url}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
     from gptcli.config import DtypeName
 
 OUTPUT_PANEL, MACHINE_PANEL, MODEL_PANEL, TEXT_PANEL = "Output", "Machine", "Model", "Text"
-
-RUNS_ROOT = Path("runs")
-"""Folder of runs, below the working directory."""
 
 _OTHER_FLAGS = {"tokenizer.kind": "--tokenizer"}
 """Flags that are not the last part of the field's name."""
@@ -150,7 +146,7 @@ Context = Annotated[
 Checkpoint = Annotated[str, typer.Option("--checkpoint", metavar="best|last|STEP", help="Weights of the run to load.")]
 
 
-def number_format(name: str) -> DtypeName | None:
+def dtype_or_none(name: str) -> DtypeName | None:
     """The value of --dtype, None for auto; raises UsageError for an unknown dtype."""
     from gptcli.config import DtypeName
     from gptcli.errors import UsageError

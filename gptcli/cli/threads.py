@@ -1,8 +1,8 @@
-"""How long threads that wait for each other keep a core busy, told to GNU's OpenMP before torch is imported.
+"""How long waiting OpenMP threads spin before they sleep: a setting of GNU's OpenMP, made before torch is imported.
 
-torch computes with it on Linux. Left alone it lets threads spin for milliseconds, so that beside another busy program
-an update of a small model took 17 times as long. Threads that sleep at once cost 4 % of a training on an idle machine,
-but a quarter of the speed of writing, where they meet hundreds of times a token (docs/log.md).
+torch uses that library on Linux. By default its threads spin for milliseconds, so that an update of a small model took
+17 times as long on a busy machine. Threads that sleep at once cost 4 % of training speed on an idle machine, but a
+quarter of decoding speed, where threads synchronize hundreds of times per token (docs/log.md).
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ SPIN_COUNT = "GOMP_SPINCOUNT"
 BESIDE_OTHERS = "1000"
 ALONE = "20000"
 LOAD = Path("/proc/loadavg")
-"""Its fourth field is `running/all` threads of the machine, this one included."""
+"""Its fourth field is the machine's number of running threads, this one included, and of all threads: `1/80`."""
 
 
 def limit_spinning() -> None:
-    """Spin shortly, unless the user has said what to do."""
+    """Let waiting threads spin only briefly, unless the user has set this."""
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault(SPIN_COUNT, BESIDE_OTHERS)
 
 
 def spin_where_idle() -> None:
-    """Spin longer if nothing else runs on the machine just now, for a command that ends soon."""
+    """Let them spin longer if the machine is idle, for a command that ends soon."""
     if os.environ.get(SPIN_COUNT) == BESIDE_OTHERS and LOAD.exists() and running(LOAD.read_text()) <= 1:
         os.environ[SPIN_COUNT] = ALONE
 
 
 def running(load: str) -> int:
-    """Threads that compute at this moment.
+    """The number of running threads in a line of `/proc/loadavg`.
 
     >>> running("0.20 0.18 0.12 1/80 11206")
     1

@@ -30,13 +30,13 @@ def tokenize(
     no_color: options.NoColor = False,
 ) -> None:
     """Turn text into tokens once, for several runs."""
-    from gptcli.dataset import preparing
+    from gptcli import api
     from gptcli.ui.console import Output
     from gptcli.ui.preparing import PreparingDisplay, show_prepared
 
     output = Output(quiet, verbose, as_json, no_color)
     with PreparingDisplay(output) as display:
-        prepared = preparing.tokenize(
+        prepared = api.tokenize(
             texts,
             out,
             tokenizer=tokenizer or "auto",

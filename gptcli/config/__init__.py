@@ -2,18 +2,16 @@
 
 from gptcli.config.build import (
     build_config,
-    config_error,
     differences,
-    field_names,
     load_config_file,
     nearest_preset,
     parse_config,
     parse_config_file,
-    parse_flags,
     parse_section,
     to_toml,
 )
 from gptcli.config.model import ModelConfig
+from gptcli.config.problems import config_error, field_names
 from gptcli.config.schema import (
     CHANGEABLE_ON_RESUME,
     DataConfig,
@@ -46,7 +44,6 @@ __all__ = [
     "nearest_preset",
     "parse_config",
     "parse_config_file",
-    "parse_flags",
     "parse_section",
     "to_toml",
 ]

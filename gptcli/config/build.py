@@ -1,28 +1,25 @@
-"""Putting a configuration together, and the rule of precedence.
+"""Building a configuration, and the rule of precedence.
 
 `build_config` merges layers, each stronger than the one before: defaults < the preset's family < preset < fine-tuning
-recipe (where training starts from weights) < config file < flags and `--set`. The run folder stores the complete result
+recipe (if training starts from weights) < config file < flags and `--set`. The run folder stores the complete result
 (`gptcli.toml`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import tomlkit
 from pydantic import BaseModel, ValidationError
 
 from gptcli.config.model import ModelConfig
-from gptcli.config.presets import PRESET_ALIASES, PRESETS, default_family, family, nearest_name, preset
-from gptcli.config.problems import problems, shown
+from gptcli.config.presets import PRESET_ALIASES, PRESETS, default_family, family, preset
+from gptcli.config.problems import config_error, shown
 from gptcli.config.schema import RunConfig
-from gptcli.config.values import MAX_SHOWN, Values, flatten, merge, parse_toml, read_config_file
+from gptcli.config.values import Values, flatten, merge, parse_toml, read_config_file
 from gptcli.errors import ConfigError
-
-_MAX_TOLD = 20
 
 S = TypeVar("S", bound=BaseModel)
 
@@ -43,8 +40,7 @@ def nearest_preset(model: ModelConfig) -> str:
 def build_config(preset_name: str, *layers: Mapping[str, Any], vocab_size: int) -> RunConfig:
     """The config of a run: defaults < the preset's family < preset < `layers`, each stronger than the one before.
 
-    `vocab_size` comes from the tokenizer, since the model needs a row for each of its ids. Raises ConfigError, which
-    names every problem at once.
+    `vocab_size` is that of the tokenizer. Raises ConfigError, which names every problem at once.
     """
     name = PRESET_ALIASES.get(preset_name, preset_name)
     stated = merge(preset(name), *layers, {"preset": name, "model": {"vocab_size": vocab_size}})
@@ -54,30 +50,15 @@ def build_config(preset_name: str, *layers: Mapping[str, Any], vocab_size: int) 
 
 def parse_config(values: Values) -> RunConfig:
     """A `RunConfig` from complete nested values; raises ConfigError naming every unknown key and bad value."""
-    try:
-        return RunConfig.model_validate(values)
-    except ValidationError as error:
-        raise config_error(error, RunConfig) from None
+    return parse_section(RunConfig, values)
 
 
 def parse_section(section: type[S], values: Values) -> S:
-    """One section by itself, such as `SamplingConfig`; raises ConfigError."""
+    """One section from its values, such as `SamplingConfig`; raises ConfigError naming every problem."""
     try:
         return section.model_validate(values)
     except ValidationError as error:
         raise config_error(error, section) from None
-
-
-def parse_flags(section: type[S], values: Values) -> S:
-    """One section from flags of the same names; raises ConfigError that names the flags, as a person typed them."""
-    try:
-        return section.model_validate(values)
-    except ValidationError as error:
-        told = []
-        for key, value, reason in problems(error, section):
-            flag = "--" + key.partition(".")[0].replace("_", "-")
-            told.append(f"{flag} cannot be {shown(value)}: it {reason}")
-        raise ConfigError("; ".join(told) + ".") from None
 
 
 def load_config_file(path: Path) -> Values:
@@ -90,13 +71,15 @@ def parse_config_file(content: bytes, path: Path) -> Values:
     values = parse_toml(content, path)
     for name in RunConfig.model_fields:
         if name != "preset" and not isinstance(values.get(name, {}), dict):  # a layer above would hide it
-            told = f"{name} = {shown(values[name])}: must be a table of settings"
-            raise ConfigError(f"The config file '{path}' cannot be used: {told}.", f"Write it as [{name}].")
+            problem = f"{name} = {shown(values[name])} must be a table of settings"
+            raise ConfigError(f"The config file '{path}' cannot be used: {problem}.", f"Write it as [{name}].")
     return values
 
 
 def to_toml(config: RunConfig) -> str:
-    """The config as TOML that `load_config_file` reads back; open fields (None) are left out."""
+    """The config as TOML that `load_config_file` reads back, without the fields that are None."""
+    import tomlkit  # only to write: --help needs the rest
+
     return tomlkit.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
@@ -104,31 +87,3 @@ def differences(one: RunConfig, other: RunConfig) -> dict[str, tuple[Any, Any]]:
     """Dotted keys whose values differ, with both values."""
     a, b = flatten(one.model_dump(mode="json")), flatten(other.model_dump(mode="json"))
     return {key: (a.get(key), b.get(key)) for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)}
-
-
-def config_error(error: ValidationError, section: type[BaseModel]) -> ConfigError:
-    """Every problem of a validation in one ConfigError, unknown keys with the nearest known one."""
-    known = sorted({*field_names(section), *section.model_fields})
-    told, hints = [], []
-    for key, value, reason in problems(error, section):
-        if reason == "unknown":
-            told.append(f"there is no key '{key[:MAX_SHOWN]}'")
-            hints.append(nearest_name(key[:MAX_SHOWN], known))
-        elif reason == "missing":
-            told.append(f"{key} is missing")
-        else:
-            told.append(f"{key} = {shown(value)}: {reason}" if shown(value) else f"{key}: {reason}")
-    told = list(dict.fromkeys(told))
-    more = f"; and {len(told) - _MAX_TOLD:,} more" if len(told) > _MAX_TOLD else ""
-    message = f"The configuration cannot be used: {'; '.join(told[:_MAX_TOLD])}{more}."
-    return ConfigError(message, " ".join(dict.fromkeys(filter(None, hints))))
-
-
-def field_names(section: type[BaseModel], prefix: str = "") -> Iterable[str]:
-    """Dotted names of every field below a config class."""
-    for name, field in section.model_fields.items():
-        nested = field.annotation
-        if isinstance(nested, type) and issubclass(nested, BaseModel):
-            yield from field_names(nested, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}"

@@ -107,17 +107,19 @@ class ModelConfig(Section):
     @model_validator(mode="after")
     def _fits_together(self) -> ModelConfig:
         if self.n_embd % self.n_head and "head_dim" not in self.model_fields_set:
-            raise ValueError(f"n_embd ({self.n_embd}) must be a multiple of n_head ({self.n_head})")
+            raise ValueError(f"`model.n_embd` ({self.n_embd}) must be a multiple of `model.n_head` ({self.n_head})")
         if self.n_head % self.n_kv_head:
-            raise ValueError(f"n_head ({self.n_head}) must be a multiple of n_kv_head ({self.n_kv_head})")
-        if self.position == "rope" and self.head_dim % 2:
-            raise ValueError(f"head_dim ({self.head_dim}) must be even for position = 'rope'")
-        if self.n_layer * self.n_expert > MAX_EXPERTS:
-            raise ValueError(f"n_layer ({self.n_layer}) times n_expert ({self.n_expert}) must be {MAX_EXPERTS} at most")
-        if self.n_expert == 1:
-            raise ValueError("n_expert must be 0 or at least 2")
-        if self.n_expert and self.n_expert_active > self.n_expert:
             raise ValueError(
-                f"n_expert_active ({self.n_expert_active}) must not be more than n_expert ({self.n_expert})"
+                f"`model.n_head` ({self.n_head}) must be a multiple of `model.n_kv_head` ({self.n_kv_head})"
             )
+        if self.position == "rope" and self.head_dim % 2:
+            raise ValueError(f"`model.head_dim` ({self.head_dim}) must be even for `model.position = rope`")
+        if self.n_layer * self.n_expert > MAX_EXPERTS:
+            product = f"`model.n_layer` ({self.n_layer}) times `model.n_expert` ({self.n_expert})"
+            raise ValueError(f"{product} must be at most {MAX_EXPERTS}")
+        if self.n_expert == 1:
+            raise ValueError("`model.n_expert` must be 0 or at least 2")
+        if self.n_expert and self.n_expert_active > self.n_expert:
+            active = f"`model.n_expert_active` ({self.n_expert_active})"
+            raise ValueError(f"{active} must be at most `model.n_expert` ({self.n_expert})")
         return self

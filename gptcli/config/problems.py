@@ -1,32 +1,67 @@
-"""What is wrong with a value, in words: pydantic finds it, and this says what is allowed instead."""
+"""Validation errors of pydantic as sentences that say what is allowed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from gptcli.config.presets import nearest_name
 from gptcli.config.types import open_if_auto
+from gptcli.config.values import MAX_SHOWN
+from gptcli.errors import ConfigError
 
 _SHOWN = 60
+_MAX_PROBLEMS = 20
 _WORDS = {bool: "true or false", str: "text", tuple: "a list of texts"}
 _NUMBERS = {int: "a whole number", float: "a number"}
 
 
-def problems(error: ValidationError, section: type[BaseModel]) -> Iterable[tuple[str, Any, str]]:
-    """Dotted key, value and reason ("must be a whole number from 1 to 512") of everything that is wrong.
+def config_error(error: ValidationError, section: type[BaseModel]) -> ConfigError:
+    """One ConfigError for all problems of a validation, with the nearest known name for each unknown one."""
+    sentences, hints = [], []
+    for key, value, reason in problems(error, section):
+        name = f"`{key}`" if key in field_names(section) else f"'{key[:MAX_SHOWN]}'"
+        if reason == "unknown":
+            sentences.append(f"there is no setting '{key[:MAX_SHOWN]}'")
+            hints.append(_nearest_setting(key[:MAX_SHOWN], section))
+        elif reason == "missing":
+            sentences.append(f"{name} is missing")
+        elif shown(value):
+            sentences.append(f"{name} cannot be {shown(value)}: it {reason}")
+        else:  # a rule on several fields, which names them
+            sentences.append(reason if reason.startswith("`") else f"{name} {reason}")
+    sentences = list(dict.fromkeys(sentences))
+    more = f"; and {len(sentences) - _MAX_PROBLEMS:,} more" if len(sentences) > _MAX_PROBLEMS else ""
+    message = f"{'; '.join(sentences[:_MAX_PROBLEMS])}{more}."
+    return ConfigError(message[:1].upper() + message[1:], " ".join(dict.fromkeys(filter(None, hints))))
 
-    A key that is unknown has the reason "unknown", one that is needed "missing".
+
+def problems(error: ValidationError, section: type[BaseModel]) -> Iterator[tuple[str, Any, str]]:
+    """Dotted key, value and reason ("must be a whole number from 1 to 512") of each problem.
+
+    The reason of an unknown key is "unknown", that of a key without a value "missing".
     """
     for problem in error.errors():
         if problem["type"] == "default_factory_not_called":  # a derived field, because of another field's problem
             continue
         location = tuple(str(part) for part in problem["loc"])
-        yield ".".join(location), problem["input"], _reason(problem, location, section)
+        key = location[:-1] if location and location[-1].isdecimal() else location  # an element of a list
+        yield ".".join(key), problem["input"], _reason(problem, location, section)
+
+
+def field_names(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Dotted names of all fields of a config class."""
+    for name, field in section.model_fields.items():
+        nested = field.annotation
+        if isinstance(nested, type) and issubclass(nested, BaseModel):
+            yield from field_names(nested, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
 
 
 def shown(value: object) -> str:
@@ -37,17 +72,26 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
+def _nearest_setting(key: str, section: type[BaseModel]) -> str:
+    """A question that names the same field in another section, else the setting most like `key`; "" for none."""
+    names = list(field_names(section))
+    elsewhere = [name for name in names if name.rpartition(".")[2] == key.rpartition(".")[2]]
+    if elsewhere:
+        return f"Did you mean {' or '.join(map(repr, elsewhere))}?"
+    return nearest_name(key, sorted({*names, *section.model_fields}))
+
+
 def _reason(problem: Mapping[str, Any], location: tuple[str, ...], section: type[BaseModel]) -> str:
     if problem["type"] == "extra_forbidden":
         return "unknown"
     if problem["type"] == "missing":
         return "missing"
-    if problem["type"] == "value_error":  # a rule of our own, in words of our own
-        return str(problem["msg"]).removeprefix("Value error, ")
-    if not location or location[0] not in section.model_fields:  # such as a key that is no text
+    if problem["type"] == "value_error":  # raised by a validator of ours
+        return str(problem["ctx"]["error"])
+    if not location or location[0] not in section.model_fields:  # such as a key that is not text
         return "must be a setting of the configuration"
     if problem["type"] == "string_too_short":
-        assert problem["ctx"]["min_length"] == 1, "no text of the configuration has another least length"
+        assert problem["ctx"]["min_length"] == 1, "no text of the configuration has another minimum length"
         return "must not be empty"
     if problem["type"] == "string_pattern_mismatch":
         return f"must be text that matches {problem['ctx']['pattern']}"
@@ -57,12 +101,12 @@ def _reason(problem: Mapping[str, Any], location: tuple[str, ...], section: type
 
 
 def _allowed(location: tuple[str, ...], section: type[BaseModel], finite: str) -> str:
-    """What the field of a config class allows: "a number above 0"."""
+    """The allowed values of a field: "a number above 0"."""
     field = section.model_fields[location[0]]
     inner = field.annotation
     if isinstance(inner, type) and issubclass(inner, BaseModel):
         return _allowed(location[1:], inner, finite) if len(location) > 1 else "a table of settings"
-    if get_origin(inner) is tuple and len(location) > 1:  # one of a list
+    if get_origin(inner) is tuple and len(location) > 1:  # an element of a list
         inner = get_args(inner)[0]
     words = _described(inner, field.metadata, finite)
     if any(getattr(rule, "func", None) is open_if_auto for rule in field.metadata):
@@ -70,7 +114,7 @@ def _allowed(location: tuple[str, ...], section: type[BaseModel], finite: str) -
     return words
 
 
-def _described(kind: Any, rules: list[Any], finite: str) -> str:
+def _described(kind: Any, rules: Iterable[Any], finite: str) -> str:
     if get_origin(kind) is Annotated:
         kind, *more = get_args(kind)
         return _described(kind, [*rules, *more], finite)
@@ -84,18 +128,11 @@ def _described(kind: Any, rules: list[Any], finite: str) -> str:
     return _WORDS[get_origin(kind) or kind]
 
 
-def _range(rules: list[Any]) -> str:
+def _range(rules: Iterable[Any]) -> str:
     """ " from 1 to 512", from pydantic's constraints."""
     flat = [part for rule in rules for part in (rule.metadata if isinstance(rule, FieldInfo) else [rule])]
     bounds = {name: getattr(rule, name) for rule in flat for name in ("ge", "gt", "le", "lt") if hasattr(rule, name)}
-    above, below = bounds.get("gt"), bounds.get("lt")
-    least, most = bounds.get("ge"), bounds.get("le")
-    if least is not None and most is not None:
-        return f" from {least:,} to {most:,}"
-    words = [
-        f" of at least {least:,}" if least is not None else "",
-        f" above {above:,}" if above is not None else "",
-        f" below {below:,}" if below is not None else "",
-        f" of at most {most:,}" if most is not None else "",
-    ]
-    return " and".join(filter(None, words))
+    if "ge" in bounds and "le" in bounds:
+        return f" from {bounds['ge']:,} to {bounds['le']:,}"
+    words = {"ge": "of at least", "gt": "above", "lt": "below", "le": "of at most"}
+    return " and".join(f" {words[name]} {bounds[name]:,}" for name in words if name in bounds)

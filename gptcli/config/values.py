@@ -1,4 +1,4 @@
-"""Nested values before they are a config: what config files, `--set` and flags say, put over each other.
+"""Nested values before they are a config, from config files, `--set` and flags.
 
 {"train": {"seed": 1}}      nested, as TOML has it
 {"train.seed": 1}           flat, with dotted keys
@@ -30,12 +30,15 @@ def merge(*layers: Mapping[str, Any]) -> Values:
 
 
 def nest(dotted: Mapping[str, Any]) -> Values:
-    """{"train.seed": 1} → {"train": {"seed": 1}}; entries that are None are left out."""
+    """{"train.seed": 1} → {"train": {"seed": 1}}, without entries that are None."""
     nested: Values = {}
     for key, value in dotted.items():
         if value is not None:
             *sections, name = key.split(".")
-            nested = merge(nested, _wrap(sections, {name: value}))
+            layer: Values = {name: value}
+            for section in reversed(sections):
+                layer = {section: layer}
+            nested = merge(nested, layer)
     return nested
 
 
@@ -59,7 +62,7 @@ def parse_toml(content: bytes, path: Path) -> Values:
         return values
     except RecursionError:
         raise ConfigError(f"The config file '{path}' is nested too deeply.") from None
-    except ValueError as error:  # TOMLDecodeError is one, and so is what Python says of a number with 5,000 digits
+    except ValueError as error:  # TOMLDecodeError, or Python's refusal of a number with 5,000 digits
         hint = "Write key = value, with text in quotes." if "Invalid value" in str(error) else ""
         raise ConfigError(f"The config file '{path}' is not valid TOML: {error}.", hint) from None
 
@@ -84,10 +87,11 @@ def read_config_file(path: Path) -> bytes:
 
 
 def parse_setting(setting: str) -> Values:
-    """Nested values of one `--set section.key=value`; the value is TOML, or plain text where it is not."""
+    """Nested values of one `--set section.key=value`; the value is TOML, or plain text if it is not valid TOML."""
     key, equals, text = setting.partition("=")
     if not equals or key.count(".") != 1:
-        hint = "Use --preset." if key.strip() == "preset" else "Write section.key=value, such as optim.lr=0.001."
+        is_preset = key.strip() == "preset"
+        hint = "Use `preset`." if is_preset else "Write section.key=value, such as optim.lr=0.001."
         raise ConfigError(f"'{setting[:MAX_SHOWN]}' is not a setting.", hint)
     try:
         values = tomllib.loads(f"value = {text}")
@@ -95,9 +99,3 @@ def parse_setting(setting: str) -> Values:
     except (ValueError, RecursionError):
         values = {}
     return nest({key.strip(): values["value"] if values.keys() == {"value"} else text})
-
-
-def _wrap(sections: list[str], values: Values) -> Values:
-    for section in reversed(sections):
-        values = {section: values}
-    return values

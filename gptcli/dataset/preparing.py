@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gptcli import storage
-from gptcli.config import DataConfig, TokenizerConfig, parse_flags
+from gptcli.config import DataConfig, TokenizerConfig, parse_section
 from gptcli.config.values import nest
 from gptcli.dataset.corpus import Corpus, scan
 from gptcli.dataset.folder import Dataset, is_dataset, open_dataset
@@ -74,14 +74,14 @@ def tokenize(
     A dataset of exactly these sources and settings at `out` is opened instead, unless `force` is set. Raises UsageError
     for settings that contradict each other, ConfigError, CorpusError, TokenizerError, DatasetError or StorageError.
 
-    >>> tokenize("book.txt", "data/book").dataset.train.tokens
+    >>> tokenize("book.txt", "data/book").dataset.train.tokens  # doctest: +SKIP
     1003854
     """
     require_bpe_for_size(str(tokenizer), vocab_size)
     inputs = [str(text) for text in ([texts] if isinstance(texts, str | Path) else texts)]
     out = Path(out)
-    config = parse_flags(TokenizerConfig, nest({"kind": str(tokenizer), "vocab_size": vocab_size}))
-    data = parse_flags(DataConfig, nest({"val_fraction": val_fraction, "include": include}))
+    config = parse_section(TokenizerConfig, nest({"kind": str(tokenizer), "vocab_size": vocab_size}))
+    data = parse_section(DataConfig, nest({"val_fraction": val_fraction, "include": include}))
     restore_interrupted(out, *inputs)
     refuse_foreign(out)
     if force or not is_dataset(out):

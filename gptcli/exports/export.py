@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from gptcli.checkpoints.model_folder import LoadedModel, open_model, read_model_config
+from gptcli.checkpoints.finding import find_model
+from gptcli.checkpoints.model_folder import read_model_config
 from gptcli.config import ModelConfig
 from gptcli.errors import StorageError, UsageError
 from gptcli.exports.gguf import GGUF_MAGIC, MODELFILE, OLLAMA_FILES, ollama_name, write_gguf, write_ollama_folder
 from gptcli.exports.hf_folder import HF_FILES, HfType, write_hf_folder
 from gptcli.exports.upload import require_repository, upload_folder
-from gptcli.interop.download import local_model
+from gptcli.generation.loaded_model import LoadedModel, open_model
 from gptcli.interop.gguf import GgufType, require_gguf
 from gptcli.interop.gguf_tensors import gguf_architecture
 from gptcli.interop.hub import model_name
 from gptcli.interop.huggingface import compatibility_note
-from gptcli.storage import disk_errors, refuse_working_folder
+from gptcli.storage import disk_errors, is_occupied, refuse_working_folder
 
 Format = Literal["gguf", "ollama", "hf"]
 
@@ -37,8 +37,8 @@ class Exported:
     """Matrices that could not be quantized and are stored as f16."""
     hint: str
     """The command that opens the export."""
-    note: str = ""
-    """A sentence if only gptcli can open the model; else ""."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the user: weights that stand in for missing ones, and whether only gptcli can open the model."""
     url: str | None = None
     """Address of the uploaded folder."""
 
@@ -62,13 +62,14 @@ def export_model(
 ) -> Exported:
     """Write a model as a GGUF file, an Ollama folder or a Hugging Face folder, complete or not at all.
 
-    `model` is a model folder or an `hf://` address, whose download shows its progress unless `quiet`. `out` defaults to
-    a name in the working directory: book.gguf, book-ollama or book-hf. `force` replaces an earlier export. `push`
-    uploads a Hugging Face folder to the repository `owner/name`. Everything that can be refused is refused before the
-    weights are read. Raises UsageError, StorageError, ExportError, and the errors of `open_model`.
+    `model` is a model folder, the name of a run, or an `hf://` address, whose download shows its progress unless
+    `quiet`. `out` defaults to a name in the working directory: book.gguf, book-ollama or book-hf. `force` replaces an
+    earlier export. `push` uploads a Hugging Face folder to the repository `owner/name`. Everything that can be refused
+    is refused before the weights are read. Raises UsageError, StorageError, ExportError, and the errors of
+    `open_model`.
     """
     _require_options(to, type, push)
-    source = local_model(str(model), quiet=quiet)
+    source = find_model(model, quiet=quiet)
     path = _default_path(source, to) if out is None else Path(out)
     if path.resolve() == source.resolve():
         raise StorageError(f"'{path}' is the model itself.", _ELSEWHERE)
@@ -79,9 +80,10 @@ def export_model(
     _require_place(path, to, force=force)
     loaded = open_model(source, checkpoint)
     kept_f16 = _write(loaded, path, to, type, force=force)
-    note = compatibility_note(config) if to == "hf" else ""
+    incompatible = compatibility_note(config) if to == "hf" else ""
+    notes = loaded.notes + ((incompatible,) if incompatible else ())
     url = None if push is None else upload_folder(path, push)
-    return Exported(path, type, kept_f16, _how_to_open(path, to, source, config), note, url)
+    return Exported(path, type, kept_f16, _how_to_open(path, to, source, config), notes, url)
 
 
 def _write(loaded: LoadedModel, path: Path, to: Format, type: GgufType, *, force: bool) -> list[str]:
@@ -140,34 +142,25 @@ def _require_place(path: Path, to: Format, *, force: bool) -> None:
     if to != "gguf":
         refuse_working_folder(path)
     with disk_errors(path):
+        if problem := _foreign(path, to):
+            raise StorageError(f"{problem}, so it is not replaced.", _ELSEWHERE)
         if to == "gguf":
-            _require_earlier_file(path)
             path.parent.mkdir(parents=True, exist_ok=True)
-            occupied = path.exists()
-        else:
-            _require_earlier_folder(path, OLLAMA_FILES if to == "ollama" else HF_FILES)
-            occupied = path.exists() and any(path.iterdir())
-    if occupied and not force:
+    if is_occupied(path) and not force:
         raise StorageError(f"'{path}' already exists.", "Choose another place with `out`, or replace it with `force`.")
 
 
-def _require_earlier_file(path: Path) -> None:
-    """Raise StorageError if anything but a GGUF file is at `path`."""
-    if path.is_dir():
-        raise StorageError(f"'{path}' is a folder.", "Name the file to write with `out`.")
-    if path.exists() and not _is_gguf(path):
-        raise StorageError(f"'{path}' is not an earlier export, so it is not replaced.", _ELSEWHERE)
-
-
-def _require_earlier_folder(path: Path, names: Collection[str]) -> None:
-    """Raise StorageError if there is anything at `path` but a folder with no other files than `names`."""
-    if not path.exists():
-        return
-    if not path.is_dir():
-        raise StorageError(f"'{path}' is a file.", "Name the folder to write with `out`.")
-    if foreign := sorted(entry.name for entry in path.iterdir() if entry.name not in names):
-        problem = f"'{path}' contains '{foreign[0]}', which no export wrote, so it is not replaced."
-        raise StorageError(problem, _ELSEWHERE)
+def _foreign(path: Path, to: Format) -> str:
+    """How `path` differs from an earlier export; "" if it is one, or is not there."""
+    if not path.exists() or (to == "gguf" and _is_gguf(path)):
+        return ""
+    if path.is_dir() == (to == "gguf"):
+        return f"'{path}' is a {'folder' if path.is_dir() else 'file'}"
+    if to == "gguf":
+        return f"'{path}' is not an earlier export"
+    names = OLLAMA_FILES if to == "ollama" else HF_FILES
+    foreign = sorted(entry.name for entry in path.iterdir() if entry.name not in names)
+    return f"'{path}' contains '{foreign[0]}', which no export wrote" if foreign else ""
 
 
 def _is_gguf(path: Path) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gptcli.checkpoints.model_folder import LoadedModel
 from gptcli.config import SamplingConfig
+from gptcli.generation.loaded_model import LoadedModel
 from gptcli.interop.gguf import GgufFile, GgufType, gguf_file
 from gptcli.interop.gguf_vocabulary import gguf_vocabulary
 from gptcli.interop.hub import model_name

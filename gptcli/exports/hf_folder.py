@@ -9,10 +9,10 @@ import torch
 
 from gptcli.checkpoints import names
 from gptcli.checkpoints.model_card import card_page, in_words
-from gptcli.checkpoints.model_folder import LoadedModel
 from gptcli.checkpoints.run_folder import hugging_face_files, is_run
 from gptcli.checkpoints.tensors import tensor_file
 from gptcli.checkpoints.weights import weights_metadata
+from gptcli.generation.loaded_model import LoadedModel
 from gptcli.interop.hub import model_name
 from gptcli.interop.huggingface import tensors_to_hf
 from gptcli.model.devices import dtype_name

@@ -1,1 +1,1 @@
-"""From a model and a prompt to text: prefill, decode one token at a time, filter, draw, stop."""
+"""Text generation and scoring with a trained model: prefill, decode one token at a time, filter, draw, stop."""

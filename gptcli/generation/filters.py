@@ -1,4 +1,4 @@
-"""From logits to a token: the filters that people know from transformers, in its order and with its meaning.
+"""From logits to a token: the sampling filters of transformers, in its order and with its meaning.
 
     repetition penalty → temperature → top-k → top-p → min-p → softmax → draw
 
@@ -17,18 +17,18 @@ import torch
 from torch import Tensor
 
 SAFE_TEMPERATURE = 1e-3
-"""Logits over no less than this are far from the largest float32."""
+"""From this temperature on, logits divided by it stay far below the largest float32."""
 FEW = 256
-"""Candidates of all rows below which Python draws sooner than torch's calls do."""
+"""Candidates of all rows up to which plain Python draws faster than torch, whose calls cost more."""
 NUCLEUS = 1024
-"""Tokens that top-p looks at on a CPU before it sorts a whole vocabulary."""
+"""Likeliest tokens that top-p tries on a CPU before it sorts the whole vocabulary."""
 
 
 def penalize_repetition(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
-    """Make tokens that were seen less likely: logits (B, V), seen bool (B, V) → (B, V). Keskar et al. 2019 (CTRL).
+    """Make seen tokens less likely: logits (B, V), seen bool (B, V) → (B, V). Keskar et al. 2019 (CTRL).
 
-    A positive logit is divided by the penalty and a negative one multiplied, so that 1 changes nothing and more always
-    means less likely.
+    A positive logit is divided by the penalty and a negative one multiplied by it, so that a penalty of 1 changes
+    nothing and a larger one always makes a token less likely.
     """
     return torch.where(seen, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
 
@@ -36,8 +36,7 @@ def penalize_repetition(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
 def top_k_candidates(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k most likely tokens: logits (B, V) → their logits (B, K) and ids (B, K), in the order of the vocabulary.
 
-    What follows then works on K numbers a row instead of V. Among equal logits at the border exactly so many stay that
-    there are k.
+    Later filters then work on K numbers per row instead of V. Exactly k tokens stay, also where the last ones tie.
     """
     ids = logits.topk(k, dim=-1, sorted=False).indices.sort(dim=-1).values  # (B, K)
     return logits.gather(-1, ids), ids
@@ -46,8 +45,8 @@ def top_k_candidates(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def apply_temperature(logits: Tensor, temperature: float) -> Tensor:
     """Sharpen (below 1) or flatten (above 1) the distribution: (B, K) → (B, K), for a temperature above 0.
 
-    Where the quotients could be too large for the number format, the largest logit is made 0 first, which changes no
-    probability. A temperature that the format cannot hold becomes the nearest that it can.
+    Where a quotient could overflow, the largest logit is first shifted to 0, which changes no probability. A
+    temperature outside the range of the dtype is clamped to it.
     """
     if temperature < SAFE_TEMPERATURE:
         logits = logits - logits.amax(dim=-1, keepdim=True)
@@ -62,17 +61,17 @@ def keep_top_p(logits: Tensor, p: float) -> Tensor:
     tensor([[0.5000, 0.3000, 0.0000]])
     """
     likeliest, ids = _likeliest(logits.softmax(dim=-1), p)  # 2 of (B, up to K)
-    remove = likeliest.cumsum(dim=-1) - likeliest >= p  # (B, up to K), those that more likely ones make unnecessary
+    remove = likeliest.cumsum(dim=-1) - likeliest >= p  # (B, up to K), those after p is reached
     remove[..., 0] = False
     remove = torch.ones_like(logits, dtype=torch.bool).scatter_(-1, ids, remove)  # (B, K)
     return logits.masked_fill(remove, float("-inf"))
 
 
 def _likeliest(probabilities: Tensor, p: float) -> tuple[Tensor, Tensor]:
-    """Enough of the most likely tokens to reach p, in falling order: (B, K) → probabilities and ids (B, up to K).
+    """Enough of the most likely tokens to reach p, likeliest first: (B, K) → probabilities and ids (B, up to K).
 
-    A CPU takes 20 times as long to sort a vocabulary of 50,000 as to find its likeliest thousand, which nearly always
-    suffice. A GPU sorts faster than the host could ask it whether they do.
+    A CPU takes 20 times as long to sort a vocabulary of 50,000 as to find its likeliest thousand, which are nearly
+    always enough. A GPU sorts faster than the host could wait for the answer whether they are.
     """
     if probabilities.device.type == "cpu" and probabilities.shape[-1] > NUCLEUS:
         likeliest, ids = probabilities.topk(NUCLEUS, dim=-1)  # 2 of (B, NUCLEUS)
@@ -92,10 +91,10 @@ def keep_min_p(logits: Tensor, p: float) -> Tensor:
 
 
 def draw(logits: Tensor, uniform: Tensor) -> Tensor:
-    """One candidate a row by its probability: logits (B, K), uniform numbers in [0, 1) (B, 1) → positions (B, 1).
+    """Draw one candidate per row: logits (B, K), uniform numbers in [0, 1) (B, 1) → positions (B, 1).
 
     The inverse of the cumulative distribution in float64: the first candidate whose cumulative probability exceeds the
-    uniform number. One number decides, so a row's draw depends on nothing but its own logits and number.
+    uniform number. A draw depends only on the logits and the number of its own row.
     """
     if logits.device.type == "cpu" and logits.numel() <= FEW:
         return _draw_from_few(logits, uniform)
@@ -105,7 +104,7 @@ def draw(logits: Tensor, uniform: Tensor) -> Tensor:
 
 
 def _draw_from_few(logits: Tensor, uniform: Tensor) -> Tensor:
-    """`draw` without torch, whose calls take longer than a few numbers do."""
+    """`draw` in plain Python, which is faster than torch for a few numbers."""
     positions = []
     for row, (number,) in zip(logits.tolist(), uniform.tolist(), strict=True):
         largest = max(row)

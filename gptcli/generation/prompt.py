@@ -1,39 +1,60 @@
-"""The prompt: read from a file or standard input, and turned into ids."""
+"""The prompt: read from a file or standard input, and encoded for a model."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from gptcli.checkpoints.model_folder import LoadedModel
 from gptcli.dataset.plain_text import read_text
 from gptcli.dataset.sources import find_texts
 from gptcli.errors import CorpusError, UsageError
+from gptcli.generation.context_window import window_start
 from gptcli.tokenizer.bytelevel import Unknown
+from gptcli.tokenizer.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A text encoded for one model."""
+
+    text: str
+    """The text without the characters that were skipped."""
+    ids: list[int]
+    """At least one: an empty text starts from the model's start token."""
+    notes: tuple[str, ...]
+    """Sentences about skipped characters, and about tokens beyond the context window."""
 
 
 def read_prompt(path: str) -> str:
-    """The text of a prompt file, or of standard input for `-`, exactly as it is but for a byte-order mark.
+    """The text of a prompt file, or of standard input for `-`, without a byte-order mark.
 
-    Raises CorpusError, with file and byte offset, for what is not UTF-8, and for a folder.
+    Raises CorpusError, with file and byte offset, for bytes that are not UTF-8, and for a folder.
     """
     if Path(path).is_dir():
         raise CorpusError(f"'{path}' is a folder, not a prompt.", "Name a text file, or - for standard input.")
     with find_texts([path], ()) as files:
-        return "".join(read_text(files[0], lambda read: None))
+        return "".join(read_text(files[0], lambda _count: None))
 
 
-def require_unicode(text: str, flag: str) -> str:
-    """The text, unless the command line held bytes that are not UTF-8, which Python keeps as lone surrogates."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise UsageError(f"{flag} is not valid UTF-8.", "Set the terminal to UTF-8, or use --prompt-file.") from None
-    return text
+def encode_prompt(tokenizer: Tokenizer, text: str, unknown: Unknown, start_id: int, block_size: int) -> Prompt:
+    """Encode a prompt for a model with a context of `block_size` tokens.
 
-
-def prompt_ids(folder: LoadedModel, text: str, unknown: Unknown) -> list[int]:
-    """The ids that a text starts from; for a text without any, the model's start token.
-
-    Raises TokenizerError, which names them, for characters that the tokenizer does not know, unless `unknown` is skip.
+    With `unknown` "skip", characters that the tokenizer does not know are left out; with "error" they raise a
+    TokenizerError that names them. Raises UsageError for text that is not valid Unicode.
     """
-    return folder.tokenizer.encode(text, unknown=unknown) or [folder.start_id]
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # bytes of a command line that are not UTF-8 are lone surrogates in Python
+        hint = "Set the terminal to UTF-8, or read the prompt from a file."
+        raise UsageError("The prompt is not valid UTF-8.", hint) from None
+    ids = tokenizer.encode(text, unknown=unknown) or [start_id]
+    notes = []
+    if skipped := tokenizer.unknown_characters(text):
+        notes.append(f"Skipped characters of the prompt that the model does not know: {' '.join(skipped)}")
+        text = tokenizer.known_part(text)
+    if unseen := window_start(len(ids), block_size):
+        notes.append(
+            f"The prompt has {len(ids):,} tokens, more than the context window of {block_size:,}: "
+            f"the model sees the last {len(ids) - unseen:,}, because a full window drops its oldest half."
+        )
+    return Prompt(text, ids, tuple(notes))

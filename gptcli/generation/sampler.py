@@ -1,4 +1,4 @@
-"""Choosing the next token of every sequence of a batch, each from its own stream of random numbers.
+"""Choosing the next token of each sequence in a batch, each with its own stream of random numbers.
 
 Letters: B sequences, V vocabulary, P prompt tokens.
 """
@@ -14,17 +14,17 @@ from gptcli.config import SamplingConfig
 from gptcli.generation import filters
 
 DRAWS_AHEAD = 256
-"""Random numbers drawn at once for each sequence, so that a step costs no call of a generator."""
+"""Random numbers drawn at once for each sequence, which saves a generator call per step."""
 
 
 class Sampler:
     """Chooses tokens for `config.num_samples` sequences by the config's filters; sequence i has the seed `seed + i`.
 
-    `allowed`, bool (V,), tells which ids may come at all. A step never waits for the device.
+    `allowed`, bool (V,), marks the ids that may be chosen. No step waits for the device.
     """
 
     def __init__(self, config: SamplingConfig, allowed: Tensor, prompt: Tensor, device: torch.device) -> None:
-        """`prompt` (1, P) holds the tokens that a repetition penalty counts as seen from the start."""
+        """`prompt` (1, P): its tokens count as seen for the repetition penalty."""
         self._config = config
         self._ceiling = torch.where(allowed, math.inf, -math.inf).to(device)  # (V)
         B = config.num_samples
@@ -39,7 +39,7 @@ class Sampler:
 
     @torch.inference_mode()
     def choose(self, logits: Tensor) -> Tensor:
-        """The next tokens: logits (B, V) → (B, 1). The logits are used up."""
+        """Choose the next tokens: logits (B, V) → (B, 1). The logits are overwritten."""
         if logits.dtype in (torch.bfloat16, torch.float16):
             logits = logits.float()
         logits = torch.minimum(logits, self._ceiling, out=logits)  # (B, V)
@@ -59,7 +59,7 @@ class Sampler:
         if logits.device.type == "mps":
             logits = logits.cpu()  # Apple's GPUs have no float64
         if 0 < config.top_k < logits.shape[-1]:
-            # Before the temperature, which keeps the order: the same tokens stay, for less work.
+            # Before the temperature, which keeps the order: the same result for less work.
             logits, ids = filters.top_k_candidates(logits, config.top_k)  # 2 of (B, K)
         logits = filters.apply_temperature(logits, config.temperature)  # (B, K)
         if config.top_p < 1:

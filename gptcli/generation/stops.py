@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 
 class StopMatcher:
-    """Lets text through until one of `stops` is complete; neither it nor anything after it is let through.
+    """Passes text on until one of `stops` is complete; drops that and everything after it.
 
-    The result does not depend on how the text is cut into pieces: the stop string that is complete first ends it, of
-    several that end together the longest.
+    The result does not depend on how the text is cut into pieces: the stop string that is complete first ends it, or
+    the longest of several that end together.
 
     >>> matcher = StopMatcher(["END"])
     >>> matcher.push("one E"), matcher.push("NDLESS"), matcher.stopped
@@ -23,7 +23,7 @@ class StopMatcher:
         self.stopped = False
 
     def push(self, text: str) -> str:
-        """The part of the text so far that is certain to be shown: no stop string can begin in it any more."""
+        """The next part of the text that is certain: no stop string can begin in it any more."""
         if not self._stops:
             return text
         if self.stopped:
@@ -38,12 +38,12 @@ class StopMatcher:
         return text[: len(text) - keep]
 
     def finish(self) -> str:
-        """The text that was held back: at its end no stop string was completed."""
+        """The text that was held back, at the end of the text: no stop string was completed."""
         held, self._held = self._held, ""
         return held
 
     def _possible_stop(self, text: str) -> int:
-        """Length of the longest end of the text with which a stop string begins."""
+        """Length of the longest suffix of the text that is a prefix of a stop string."""
         longest = max(len(stop) for stop in self._stops) - 1
         for length in range(min(longest, len(text)), 0, -1):
             if any(stop.startswith(text[-length:]) for stop in self._stops):

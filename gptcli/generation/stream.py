@@ -1,4 +1,4 @@
-"""The stream of generated text: pieces of each sample as they become certain, and a summary of each at its end.
+"""The stream of generated text: pieces of each sample as soon as they are certain, and the finished samples.
 
 Letters: B samples, V vocabulary.
 """
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gptcli.config import SamplingConfig
 from gptcli.generation.context_window import ContextWindow
-from gptcli.generation.cuda_graphs import Reader
+from gptcli.generation.cuda_graphs import AsyncCopy
 from gptcli.generation.sampler import Sampler
 from gptcli.generation.stops import StopMatcher
 from gptcli.model.gpt import GPT
@@ -27,7 +27,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Piece:
-    """Some text that sample number `sample` goes on with."""
+    """The next piece of text of sample number `sample`."""
 
     sample: int
     text: str
@@ -35,25 +35,25 @@ class Piece:
 
 @dataclass(frozen=True)
 class Sample:
-    """A sample is complete."""
+    """A finished sample."""
 
     sample: int
     text: str
-    """All its pieces, without the prompt."""
+    """All of its pieces joined, without the prompt."""
     tokens: int
-    """Tokens generated, those of a stop string included."""
+    """Number of generated tokens, including those of a stop string."""
     finish_reason: FinishReason
     seed: int
     first_token_seconds: float | None
-    """From the start, prefill included, to the first token; None if there is none."""
+    """From the start, including prefill, to the first token; None without tokens."""
     seconds: float
     """From the start to the end."""
     slides: int
-    """How often the window dropped its oldest half."""
+    """How often the context window dropped its oldest half."""
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Speed after the first token, which waits for the prefill; None below two tokens."""
+        """Decoding speed, measured from the first token on, without prefill; None below two tokens."""
         if self.first_token_seconds is None or self.tokens < 2 or self.seconds <= self.first_token_seconds:
             return None
         return (self.tokens - 1) / (self.seconds - self.first_token_seconds)
@@ -68,10 +68,10 @@ def generate(
     end_id: int | None = None,
     clock: Clock = time.perf_counter,
 ) -> Iterator[Piece | Sample]:
-    """Continue `prompt`, at least one id, `config.num_samples` times as one batch.
+    """Continue `prompt`, a list of at least one id, `config.num_samples` times in one batch.
 
-    The model must be in evaluation mode. A sample ends at a stop string, at `end_id` or at its length; when all have
-    ended, so does the stream. Raises ModelFolderError for a model that computes no numbers, and OutOfMemoryError.
+    The model must be in evaluation mode. A sample ends at a stop string, at `end_id` or after `config.max_new_tokens`
+    tokens. Raises ModelFolderError if the logits are not finite, and OutOfMemoryError.
     """
     started = clock()
     device = model.wte.weight.device
@@ -81,8 +81,8 @@ def generate(
     sampler = Sampler(config, allowed_ids(tokenizer, model.config.vocab_size, end_id), prompt_ids, device)
     first_token: float | None = None
     slides = 0
-    reader = Reader(config.num_samples, device) if device.type == "cuda" else None
-    for chosen, slides in _steps(window, sampler, prompt_ids, config.max_new_tokens, reader):
+    copy = AsyncCopy(config.num_samples, device) if device.type == "cuda" else None
+    for chosen, slides in _steps(window, sampler, prompt_ids, config.max_new_tokens, copy):
         first_token = clock() - started if first_token is None else first_token
         for row, token in zip(rows, chosen, strict=True):
             if row.reason is None:
@@ -98,12 +98,12 @@ def generate(
 
 
 def _steps(
-    window: ContextWindow, sampler: Sampler, prompt: Tensor, steps: int, reader: Reader | None
+    window: ContextWindow, sampler: Sampler, prompt: Tensor, steps: int, copy: AsyncCopy | None
 ) -> Iterator[tuple[list[int], int]]:
-    """The ids of each step, one for every sample, and how often the window had slid when they were chosen.
+    """The ids of each step, one per sample, and how often the window had slid when they were chosen.
 
-    With a `reader` the device computes the next step while the caller has the ids of this one, in vain if the text ends
-    there.
+    With `copy` the device computes the next step while the ids of this one are copied; if the text ends there, that
+    step is wasted.
     """
     if not steps:
         return
@@ -111,20 +111,20 @@ def _steps(
     for step in range(steps):
         tokens, slides = sampler.choose(logits), window.slides  # (B, 1)
         last = step + 1 == steps
-        if reader:
-            reader.begin(tokens)
+        if copy:
+            copy.start(tokens)
             if not last:
                 logits = window.append(tokens)
-        yield (reader.read() if reader else tokens[:, 0].tolist()), slides
-        if not (reader or last):
+        yield (copy.wait() if copy else tokens[:, 0].tolist()), slides
+        if not (copy or last):
             logits = window.append(tokens)
 
 
 def allowed_ids(tokenizer: Tokenizer, rows: int, end_id: int | None) -> Tensor:
-    """Which of a model's `rows` ids may be sampled, bool (V,): those that are text, and `end_id`.
+    """A mask of the ids that may be sampled, bool (V,) for V = `rows`: those that are text, and `end_id`.
 
-    Not among them: rows beyond the tokenizer's vocabulary, partial characters that no text contains, and an
-    `<|endoftext|>` that the model was not trained to end with.
+    It excludes rows beyond the tokenizer's vocabulary, partial characters that no text contains, and `<|endoftext|>`
+    unless the model was trained to end texts with it.
     """
     allowed = torch.zeros(rows, dtype=torch.bool)
     allowed[: tokenizer.vocab_size] = torch.from_numpy(tokenizer.emittable)
@@ -136,7 +136,7 @@ def allowed_ids(tokenizer: Tokenizer, rows: int, end_id: int | None) -> Tensor:
 
 
 class _Row:
-    """One sample: its decoder, its stop strings, its text so far."""
+    """The state of one sample: its decoder, its stop strings, its text so far."""
 
     def __init__(self, sample: int, tokenizer: Tokenizer, config: SamplingConfig, end_id: int | None) -> None:
         self.reason: FinishReason | None = None
@@ -172,7 +172,7 @@ class _Row:
         )
 
     def _close(self, reason: FinishReason) -> Iterator[Piece]:
-        """Let out what was held back: a cut character, the beginning of a stop string."""
+        """Emit the text that was held back: a cut character, the beginning of a stop string."""
         yield from self._emit(self._stops.push(self._decoder.finish()))
         self.reason = "stop" if self._stops.stopped else reason
         yield from self._emit(self._stops.finish())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from gptcli.config import ModelConfig
@@ -29,6 +29,22 @@ class HfTensor:
     """Stored as (in, out); ours is (out, in)."""
 
 
+@dataclass(frozen=True)
+class Field:
+    """A key of `config.json` that holds one field of `ModelConfig`."""
+
+    name: str
+    optional: bool = False
+    """The key may be absent or null: transformers has the same default."""
+    if_set: bool = False
+    """Written as null unless the field was set: transformers derives the same value."""
+    other_key: str = ""
+    """Another name of the key, in files of other versions of transformers."""
+
+    def __call__(self, config: ModelConfig) -> Any:
+        return config.model_dump()[self.name] if self.if_set else getattr(config, self.name)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
     """A kind of model in transformers, and its mapping to ours."""
@@ -40,19 +56,14 @@ class Architecture:
     settings: Mapping[str, Any]
     """`ModelConfig` values that every model of this architecture has; None for n_kv_head: n_head, for head_dim:
     n_embd / n_head."""
-    keys: Mapping[str, str]
-    """Keys of `config.json`, by the `ModelConfig` fields that they set."""
-    optional_keys: Collection[str]
-    """Those of the keys that may be absent or null: our default is that of transformers too."""
-    other_spellings: Mapping[str, str] = field(default_factory=dict)
-    """Other names of keys, which older or newer versions of transformers write."""
+    config: Mapping[str, Any]
+    """The content of `config.json`: a `Field`, which is written and read; a function of `ModelConfig`, or a constant,
+    which are only written."""
     other_fields: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda values: {}
-    """`ModelConfig` values that take more than one key; raises ValueError that names a wrong key."""
+    """`ModelConfig` values that depend on several keys; raises ValueError that names a wrong key."""
     required_values: Mapping[str, tuple[Any, ...]]
     """Keys of `config.json` that must have one of these values, since the model computes nothing else; None among
     them: the key may be absent."""
-    to_config: Callable[[ModelConfig], dict[str, Any]]
-    """The keys of `config.json` that describe a model's shape."""
     tensors: Callable[[str, ModelConfig], list[HfTensor]]
     """The tensors that our parameter of this name is stored in, in the order of its rows."""
     canonical_name: Callable[[str], str | None] = lambda name: name

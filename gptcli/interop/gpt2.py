@@ -7,10 +7,10 @@ Its files keep OpenAI's layout: the four matrices of a block are stored as (in, 
 from __future__ import annotations
 
 import re
-from typing import Any
+from operator import attrgetter
 
 from gptcli.config import ModelConfig
-from gptcli.interop.architecture import HEAD, Architecture, HfTensor
+from gptcli.interop.architecture import HEAD, Architecture, Field, HfTensor
 
 PREFIX = "transformer."
 _TRANSPOSED = re.compile(r"(c_attn|c_proj|c_fc)\.weight$")
@@ -30,21 +30,6 @@ def _canonical_name(stored: str) -> str | None:
     return stored if stored == HEAD else PREFIX + name
 
 
-def _to_config(config: ModelConfig) -> dict[str, Any]:
-    return {
-        "n_positions": config.block_size,
-        "n_embd": config.n_embd,
-        "n_layer": config.n_layer,
-        "n_head": config.n_head,
-        "n_inner": config.model_dump()["mlp_width"],  # None, transformers' default, where it is derived
-        "activation_function": "gelu_new",
-        "layer_norm_epsilon": config.norm_epsilon,
-        "resid_pdrop": config.dropout,
-        "embd_pdrop": config.dropout,
-        "attn_pdrop": config.dropout,
-    }
-
-
 GPT2 = Architecture(
     model_type="gpt2",
     class_name="GPT2LMHeadModel",
@@ -62,17 +47,18 @@ GPT2 = Architecture(
         "n_expert": 0,
         "logit_softcap": 0.0,
     },
-    keys={
-        "n_layer": "n_layer",
-        "n_head": "n_head",
-        "n_embd": "n_embd",
-        "block_size": "n_positions",
-        "dropout": "resid_pdrop",
-        "norm_epsilon": "layer_norm_epsilon",
-        "mlp_width": "n_inner",
+    config={
+        "n_positions": Field("block_size", other_key="n_ctx"),
+        "n_embd": Field("n_embd"),
+        "n_layer": Field("n_layer"),
+        "n_head": Field("n_head"),
+        "n_inner": Field("mlp_width", optional=True, if_set=True),
+        "activation_function": "gelu_new",
+        "layer_norm_epsilon": Field("norm_epsilon", optional=True),
+        "resid_pdrop": Field("dropout", optional=True),
+        "embd_pdrop": attrgetter("dropout"),
+        "attn_pdrop": attrgetter("dropout"),
     },
-    optional_keys=("resid_pdrop", "layer_norm_epsilon", "n_inner"),
-    other_spellings={"n_positions": "n_ctx"},
     required_values={
         "activation_function": ("gelu_new", "gelu_pytorch_tanh", None),
         "scale_attn_weights": (True, None),
@@ -80,7 +66,6 @@ GPT2 = Architecture(
         "add_cross_attention": (False, None),
         "quantization_config": (None,),
     },
-    to_config=_to_config,
     tensors=_tensors,
     canonical_name=_canonical_name,
 )

@@ -17,25 +17,25 @@ from torch import Tensor
 from gptcli.config import ModelConfig
 from gptcli.config.problems import problems
 from gptcli.errors import ModelFolderError
-from gptcli.interop.architecture import HEAD, Architecture, HfTensor, as_json, wrong_value
+from gptcli.interop.architecture import HEAD, Architecture, Field, HfTensor, as_json, wrong_value
 from gptcli.interop.gpt2 import GPT2
 from gptcli.interop.llama import LLAMA, MISTRAL, MIXTRAL, QWEN3, QWEN3_MOE
 from gptcli.model.cost import parameter_shapes
 from gptcli.model.gpt import INITIAL_DEVIATION
 
-_ANY_MODEL = {"vocab_size": "vocab_size", "tied": "tie_word_embeddings"}
-"""Keys of every `config.json`, by `ModelConfig` fields."""
-_OWN_KEYS = {field: field for field in ModelConfig.model_fields if field not in _ANY_MODEL}
+_EVERY_MODEL = {"vocab_size": Field("vocab_size"), "tie_word_embeddings": Field("tied", optional=True)}
 
 OWN = Architecture(
     model_type="gptcli",
     class_name="GPT",
     title="GPT",
     settings={},
-    keys=_OWN_KEYS,
-    optional_keys=_OWN_KEYS,
+    config={
+        name: Field(name, optional=True, if_set=True)
+        for name in ModelConfig.model_fields
+        if name not in ("vocab_size", "tied")
+    },
     required_values={},
-    to_config=lambda config: config.model_dump(exclude={*_ANY_MODEL}),
     tensors=lambda name, config: [HfTensor(name)],
 )
 """A model that transformers does not support."""
@@ -94,7 +94,7 @@ def config_to_hf(
         "architectures": [architecture.class_name],
         "model_type": architecture.model_type,
         "vocab_size": config.vocab_size,
-        **architecture.to_config(config),
+        **{key: value(config) if callable(value) else value for key, value in architecture.config.items()},
         "initializer_range": INITIAL_DEVIATION,
         "tie_word_embeddings": config.tied,
         "bos_token_id": bos_token_id,
@@ -109,14 +109,14 @@ def config_from_hf(values: Mapping[str, Any], where: str) -> ModelConfig:
     Raises ModelFolderError that names the wrong key, also for a model that this program would compute differently.
     """
     architecture = _architecture_in(values, where)
-    keys = {field: _spelling(key, values, architecture) for field, key in {**architecture.keys, **_ANY_MODEL}.items()}
     try:
-        fields = _fields(values, keys, architecture) | architecture.other_fields(values)
+        fields, keys = _read_fields(values, architecture)
+    except ValueError as error:
+        raise ModelFolderError(f"{where} cannot be used: {error}.") from None
+    try:
         return ModelConfig.model_validate(fields)
     except ValidationError as error:
         raise ModelFolderError(f"{where} cannot be used: {_explain(error, keys)}.") from None
-    except ValueError as error:
-        raise ModelFolderError(f"{where} cannot be used: {error}.") from None
 
 
 def _architecture_in(values: Mapping[str, Any], where: str) -> Architecture:
@@ -133,22 +133,21 @@ def _architecture_in(values: Mapping[str, Any], where: str) -> Architecture:
     return architecture
 
 
-def _spelling(key: str, values: Mapping[str, Any], architecture: Architecture) -> str:
-    """The key as this file spells it."""
-    other = architecture.other_spellings.get(key, key)
-    return other if values.get(key) is None and other in values else key
-
-
-def _fields(values: Mapping[str, Any], keys: Mapping[str, str], architecture: Architecture) -> dict[str, Any]:
-    """`ModelConfig` values that one key each sets; raises ValueError that names a missing key."""
+def _read_fields(values: Mapping[str, Any], architecture: Architecture) -> tuple[dict[str, Any], dict[str, str]]:
+    """Values for `ModelConfig`, and the key of each field; raises ValueError that names a wrong or missing key."""
     fields: dict[str, Any] = {**architecture.settings, "tied": architecture is GPT2}
-    for field, key in keys.items():
-        optional = architecture.keys.get(field, key) in (*architecture.optional_keys, "tie_word_embeddings")
-        if key not in values and not optional:
+    keys = {}
+    for key, field in {**architecture.config, **_EVERY_MODEL}.items():
+        if not isinstance(field, Field):
+            continue
+        if values.get(key) is None and field.other_key and field.other_key in values:
+            key = field.other_key
+        if key not in values and not field.optional:
             raise ValueError(f"{key} is missing")
-        if values.get(key) is not None or not optional:
-            fields[field] = values[key]
-    return fields
+        if values.get(key) is not None or not field.optional:
+            fields[field.name] = values[key]
+        keys[field.name] = key
+    return fields | architecture.other_fields(values), keys
 
 
 def _explain(error: ValidationError, keys: Mapping[str, str]) -> str:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from gptcli.config import ModelConfig
-from gptcli.interop.architecture import Architecture, HfTensor, as_json, optional_value, wrong_value
+from gptcli.interop.architecture import Architecture, Field, HfTensor, as_json, optional_value, wrong_value
 
 _OUTSIDE = {"wte.weight": "model.embed_tokens.weight", "ln_f.weight": "model.norm.weight"}
 _IN_BLOCK = {
@@ -47,31 +49,13 @@ def _tensors(name: str, config: ModelConfig, *, mlp: str, gate: str, up: str, do
     return [HfTensor(f"{block}{_IN_BLOCK[module]}.weight")]
 
 
-def _llama_tensors(name: str, config: ModelConfig) -> list[HfTensor]:
-    return _tensors(name, config, mlp="mlp", gate="gate_proj", up="up_proj", down="down_proj")
-
-
-def _mixtral_tensors(name: str, config: ModelConfig) -> list[HfTensor]:
-    return _tensors(name, config, mlp="block_sparse_moe", gate="w1", up="w3", down="w2")
-
-
-def _to_config(config: ModelConfig) -> dict[str, Any]:
+def _rope_parameters(config: ModelConfig) -> dict[str, Any]:
     scaling = {"rope_type": "linear", "factor": config.rope_scaling} if config.rope_scaling != 1 else {}
-    return {
-        "hidden_size": config.n_embd,
-        "intermediate_size": config.mlp_width,
-        "num_hidden_layers": config.n_layer,
-        "num_attention_heads": config.n_head,
-        "num_key_value_heads": config.n_kv_head,
-        "head_dim": config.head_dim,
-        "hidden_act": "silu",
-        "max_position_embeddings": config.block_size,
-        "rms_norm_eps": config.norm_epsilon,
-        "attention_dropout": config.dropout,
-        "attention_bias": False,
-        "rope_theta": config.rope_base,  # where transformers below 5 looks, and other tools
-        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_base} | scaling,
-    }
+    return {"rope_type": "default", "rope_theta": config.rope_base} | scaling
+
+
+def _layer_types(config: ModelConfig) -> list[str]:
+    return [_SLIDING if config.window_of(layer) else _FULL for layer in range(config.n_layer)]
 
 
 def _llama_fields(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,20 +73,6 @@ def _llama_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     if rope.get("rope_theta") is not None:
         fields["rope_base"] = rope["rope_theta"]
     return fields | ({"rope_scaling": rope.get("factor", 1.0)} if kind == "linear" else {})
-
-
-def _mistral_to_config(config: ModelConfig) -> dict[str, Any]:
-    return _to_config(config) | {"sliding_window": config.sliding_window}
-
-
-def _qwen3_to_config(config: ModelConfig) -> dict[str, Any]:
-    windows = [config.window_of(layer) for layer in range(config.n_layer)]
-    return _to_config(config) | {
-        "use_sliding_window": config.sliding_window is not None,
-        "sliding_window": config.sliding_window,
-        "max_window_layers": 0,
-        "layer_types": [_SLIDING if window else _FULL for window in windows],
-    }
 
 
 def _qwen3_fields(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,26 +103,6 @@ def _qwen3_window(values: Mapping[str, Any]) -> dict[str, Any]:
     raise ValueError(f"layer_types must have {_SLIDING} in all layers, in none, or in every other one from the first")
 
 
-def _mixtral_to_config(config: ModelConfig) -> dict[str, Any]:
-    return _mistral_to_config(config) | {
-        "num_local_experts": config.n_expert,
-        "num_experts_per_tok": config.n_expert_active,
-    }
-
-
-def _qwen3_moe_to_config(config: ModelConfig) -> dict[str, Any]:
-    return _to_config(config) | {
-        "use_sliding_window": config.sliding_window is not None,
-        "sliding_window": config.sliding_window,
-        "moe_intermediate_size": config.mlp_width,
-        "num_experts": config.n_expert,
-        "num_experts_per_tok": config.n_expert_active,
-        "norm_topk_prob": True,
-        "decoder_sparse_step": 1,
-        "mlp_only_layers": [],
-    }
-
-
 def _qwen3_moe_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     used = optional_value(values, "use_sliding_window", False)
     return _llama_fields(values) | {"sliding_window": values.get("sliding_window") if used else None}
@@ -170,19 +120,21 @@ LLAMA = Architecture(
         "bias": False,
         "logit_softcap": 0.0,
     },
-    keys={
-        "n_layer": "num_hidden_layers",
-        "n_head": "num_attention_heads",
-        "n_kv_head": "num_key_value_heads",
-        "head_dim": "head_dim",
-        "n_embd": "hidden_size",
-        "block_size": "max_position_embeddings",
-        "dropout": "attention_dropout",
-        "rope_base": "rope_theta",
-        "norm_epsilon": "rms_norm_eps",
-        "mlp_width": "intermediate_size",
+    config={
+        "hidden_size": Field("n_embd"),
+        "intermediate_size": Field("mlp_width"),
+        "num_hidden_layers": Field("n_layer"),
+        "num_attention_heads": Field("n_head"),
+        "num_key_value_heads": Field("n_kv_head", optional=True),
+        "head_dim": Field("head_dim", optional=True),
+        "hidden_act": "silu",
+        "max_position_embeddings": Field("block_size"),
+        "rms_norm_eps": Field("norm_epsilon"),
+        "attention_dropout": Field("dropout", optional=True),
+        "attention_bias": False,
+        "rope_theta": Field("rope_base", optional=True),  # for transformers below 5, and other tools
+        "rope_parameters": _rope_parameters,
     },
-    optional_keys=("num_key_value_heads", "head_dim", "attention_dropout", "rope_theta"),
     other_fields=_llama_fields,
     required_values={
         "hidden_act": ("silu", None),
@@ -190,54 +142,63 @@ LLAMA = Architecture(
         "mlp_bias": (False, None),
         "quantization_config": (None,),
     },
-    to_config=_to_config,
-    tensors=_llama_tensors,
+    tensors=partial(_tensors, mlp="mlp", gate="gate_proj", up="up_proj", down="down_proj"),
 )
 MISTRAL = replace(
     LLAMA,
     model_type="mistral",
     class_name="MistralForCausalLM",
     title="Mistral",
-    keys={**LLAMA.keys, "sliding_window": "sliding_window"},
-    to_config=_mistral_to_config,
+    config={**LLAMA.config, "sliding_window": Field("sliding_window")},
 )
+MIXTRAL = replace(
+    LLAMA,
+    model_type="mixtral",
+    class_name="MixtralForCausalLM",
+    title="Mixtral",
+    config={
+        **LLAMA.config,
+        "sliding_window": Field("sliding_window", optional=True),
+        "num_local_experts": Field("n_expert"),
+        "num_experts_per_tok": Field("n_expert_active"),
+    },
+    tensors=partial(_tensors, mlp="block_sparse_moe", gate="w1", up="w3", down="w2"),
+)
+_WINDOW = {
+    "use_sliding_window": lambda config: config.sliding_window is not None,
+    "sliding_window": attrgetter("sliding_window"),
+}
 QWEN3 = replace(
     LLAMA,
     model_type="qwen3",
     class_name="Qwen3ForCausalLM",
     title="Qwen3",
     settings={**LLAMA.settings, "qk_norm": True},
+    config={**LLAMA.config, **_WINDOW, "max_window_layers": 0, "layer_types": _layer_types},
     other_fields=_qwen3_fields,
-    to_config=_qwen3_to_config,
-)
-MIXTRAL = replace(
-    MISTRAL,
-    model_type="mixtral",
-    class_name="MixtralForCausalLM",
-    title="Mixtral",
-    keys={**MISTRAL.keys, "n_expert": "num_local_experts", "n_expert_active": "num_experts_per_tok"},
-    optional_keys=(*MISTRAL.optional_keys, "sliding_window"),
-    to_config=_mixtral_to_config,
-    tensors=_mixtral_tensors,
 )
 QWEN3_MOE = replace(
-    QWEN3,
+    LLAMA,
     model_type="qwen3_moe",
     class_name="Qwen3MoeForCausalLM",
     title="Qwen3-MoE",
-    keys={
-        **QWEN3.keys,
-        "mlp_width": "moe_intermediate_size",
-        "n_expert": "num_experts",
-        "n_expert_active": "num_experts_per_tok",
+    settings=QWEN3.settings,
+    config={
+        **LLAMA.config,
+        "intermediate_size": attrgetter("mlp_width"),
+        **_WINDOW,
+        "moe_intermediate_size": Field("mlp_width"),
+        "num_experts": Field("n_expert", other_key="num_local_experts"),
+        "num_experts_per_tok": Field("n_expert_active"),
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
     },
-    other_spellings={"num_experts": "num_local_experts"},
     other_fields=_qwen3_moe_fields,
     required_values={
-        **QWEN3.required_values,
+        **LLAMA.required_values,
         "norm_topk_prob": (True,),
         "decoder_sparse_step": (1, None),
         "mlp_only_layers": ([], None),
     },
-    to_config=_qwen3_moe_to_config,
 )

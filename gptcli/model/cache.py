@@ -1,6 +1,6 @@
-"""The key-value cache: what attention needs of earlier tokens, so that each is computed once.
+"""The key-value cache: keys and values of earlier tokens, computed once.
 
-Letters: B sequences, L layers, G heads of keys and values, S tokens that attention sees, T new tokens, D head width.
+Letters: B sequences, L layers, G key and value heads, S attended tokens, T new tokens, D head width.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from gptcli.config import ModelConfig
 class KVCache:
     """Keys and values of up to `block_size` tokens for `batch_size` sequences, allocated once.
 
-    A layer with a sliding window keeps no more tokens than that sees, the newest in the place of the oldest. A forward
-    pass appends to every layer and then moves `length` forward once; see `GPT.hidden`.
+    A layer with a sliding window keeps only that many tokens, as a ring buffer. A forward pass appends to every layer
+    and then advances `length` once; see `GPT.hidden`.
     """
 
     def __init__(self, config: ModelConfig, batch_size: int, *, device: torch.device, dtype: torch.dtype) -> None:
@@ -28,7 +28,7 @@ class KVCache:
         self.length = 0
 
     def places(self, tokens: int) -> slice | Tensor:
-        """Where in the context the next `tokens` tokens come to stand."""
+        """Positions of the next `tokens` tokens in the context."""
         return slice(self.length, self.length + tokens)
 
     @property
@@ -37,10 +37,10 @@ class KVCache:
         return self.block_size - self.length
 
     def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Store the new tokens' keys and values (B, G, T, D) of one layer; return those that attention may see.
+        """Store keys and values (B, G, T, D) of new tokens in one layer; return the attended ones and a mask or None.
 
-        They are (B, G, S, D), in the order of the text, the new ones last; for a single new token in any order, since
-        it sees them all, or those that the mask, bool (1, S), says.
+        They are (B, G, S, D) in text order. For a single new token they may be in any order, since it attends to all
+        of them, or to those that the mask, bool (1, S), marks.
         """
         keys, values = self.keys[layer], self.values[layer]
         start, T, kept = self.length, k.shape[2], keys.shape[2]
@@ -51,7 +51,9 @@ class KVCache:
         if T == 1:
             keys[:, :, start % kept : start % kept + 1], values[:, :, start % kept : start % kept + 1] = k, v
             return keys, values, None
-        held = torch.arange(max(0, start - kept), start, device=k.device) % kept  # where the text so far lies, in order
+        held = (
+            torch.arange(max(0, start - kept), start, device=k.device) % kept
+        )  # slots of the cached tokens, in text order
         k, v = torch.cat((keys[:, :, held], k), 2), torch.cat((values[:, :, held], v), 2)  # 2 of (B, G, S, D)
         newest = torch.arange(end - kept, end, device=k.device) % kept
         keys[:, :, newest], values[:, :, newest] = k[:, :, -kept:], v[:, :, -kept:]
@@ -62,22 +64,22 @@ class KVCache:
         self.length += tokens
 
     def copy_from(self, other: KVCache) -> None:
-        """Take over what `other` holds; if it holds one sequence, every sequence here starts with that."""
+        """Copy the content of `other`. If it has a single sequence, every sequence here gets a copy."""
         self.length = other.length
         for mine, theirs in zip(self.keys + self.values, other.keys + other.values, strict=True):
             mine[:, :, : other.length] = theirs[:, :, : other.length]
 
     def clear(self) -> None:
-        """Forget everything; the memory stays."""
+        """Empty the cache and keep its memory."""
         self.length = 0
 
 
 class StaticCacheView(KVCache):
-    """One more token in a cache, in the same operations on the same memory wherever that token stands.
+    """A decode step with static shapes, so that it can be captured as a CUDA graph.
 
-    So they can be recorded and repeated. The place is a number on the device, `position` () of int64; attention gets
-    the first `visible` cached tokens and a mask. The cache must hold finite numbers everywhere, since what is masked is
-    multiplied by zero. Whoever repeats the step moves `position` and the cache's `length`.
+    The position of the new token is a number on the device, `position` () of int64; attention gets the first `visible`
+    cached tokens and a mask. The cache must hold finite numbers everywhere, since masked values are multiplied by zero.
+    The caller advances `position` and the cache's `length`.
     """
 
     def __init__(self, cache: KVCache, position: Tensor, visible: int) -> None:
@@ -86,26 +88,26 @@ class StaticCacheView(KVCache):
         self._slots = torch.arange(visible, device=position.device)
 
     def places(self, tokens: int) -> Tensor:
-        """The place of the one new token, (1,)."""
-        assert tokens == 1, "a step is one token"
+        """The position of the new token, (1,)."""
+        assert tokens == 1, "a decode step has one token"
         return self._position.view(1)
 
     def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Store the new token's keys and values (B, G, 1, D); return those of up to `visible` tokens, and a mask."""
+        """Store keys and values (B, G, 1, D) of the new token; return those of up to `visible` tokens, and a mask."""
         keys, values = self.keys[layer], self.values[layer]
         kept = keys.shape[2]
         slot = self._position.view(1) % kept
         keys.index_copy_(2, slot, k)
         values.index_copy_(2, slot, v)
         S = min(self._visible, kept)
-        seen = (self._slots[:S] <= self._position)[None]  # (1, S); all, once a layer with a window is full
+        seen = (self._slots[:S] <= self._position)[None]  # (1, S); all of them once a window is full
         return keys[:, :, :S], values[:, :, :S], seen
 
     def advance(self, tokens: int) -> None:
-        """Nothing: see the class."""
+        """Do nothing: the caller advances the cache."""
 
 
 def cached_tokens(config: ModelConfig, tokens: int | None = None) -> list[int]:
-    """How many tokens of a sequence of `tokens` each layer keeps; by default of a full context."""
+    """Cached tokens per layer for a sequence of `tokens` tokens (default: a full context)."""
     tokens = config.block_size if tokens is None else tokens
     return [min(tokens, config.window_of(layer) or tokens) for layer in range(config.n_layer)]

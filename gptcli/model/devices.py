@@ -1,4 +1,4 @@
-"""Which device and which number format: chosen once, with a reason that can be told."""
+"""The choice of device and dtype, each made once and with a reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gptcli.config import DtypeName
 from gptcli.errors import DeviceError, UsageError
 
 AMX_PAYS_FROM_WIDTH = 256
-"""On CPUs with AMX, bfloat16 products outweigh the casts around them from about this model width (docs/log.md)."""
+"""Model width from which bfloat16 products pay for their casts on CPUs with AMX (docs/log.md)."""
 _DTYPES: dict[DtypeName, torch.dtype] = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -20,7 +20,7 @@ _DTYPES: dict[DtypeName, torch.dtype] = {
 
 @dataclass(frozen=True)
 class DtypeChoice:
-    """The format of the matrix products, and why it was chosen, in words: "because …"."""
+    """The dtype of matrix products, and the reason for the choice: "because …"."""
 
     dtype: torch.dtype
     reason: str
@@ -31,9 +31,9 @@ class DtypeChoice:
 
 
 def choose_device(requested: str) -> torch.device:
-    """`auto` takes CUDA, then MPS, then the CPU; anything else must be there, or DeviceError is raised.
+    """The device of this name; `auto` prefers CUDA, then MPS, then the CPU.
 
-    A name that is no device's is a UsageError.
+    Raises DeviceError for a device that this machine does not have, UsageError for an unknown name.
     """
     if requested == "auto":
         if torch.cuda.is_available():
@@ -43,28 +43,28 @@ def choose_device(requested: str) -> torch.device:
         device = torch.device(requested)
     except RuntimeError:
         raise UsageError(f"There is no device called '{requested}'.", "Use auto, cpu, cuda, cuda:N or mps.") from None
-    hint = "Leave --device out to use what is here."
+    hint = "Use `device = auto`."
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise DeviceError("CUDA was asked for, but torch finds no CUDA GPU here.", hint)
+        raise DeviceError("PyTorch finds no CUDA GPU on this machine.", hint)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise DeviceError(f"There is no GPU {device.index}: this machine has {torch.cuda.device_count()}.", hint)
     if device.type == "mps" and not torch.backends.mps.is_available():
-        raise DeviceError("MPS was asked for, but torch finds no Apple GPU here.", hint)
+        raise DeviceError("PyTorch finds no Apple GPU on this machine.", hint)
     if device.type not in ("cpu", "cuda", "mps"):
         raise UsageError(f"The device '{requested}' is not supported.", "Use auto, cpu, cuda, cuda:N or mps.")
     return device
 
 
 def choose_dtype(requested: DtypeName | None, device: torch.device, n_embd: int) -> DtypeChoice:
-    """The format asked for, or the fastest that trains well for a model of width `n_embd`.
+    """The requested dtype, or the fastest that trains well for a model of width `n_embd`.
 
-    Raises DeviceError for a format that the device cannot train in.
+    Raises DeviceError for a dtype that the device cannot train in.
     """
     if requested is not None:
         if requested == "bfloat16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(False):
-            raise DeviceError("This GPU has no bfloat16 units.", "Use --dtype float16.")
+            raise DeviceError("This GPU has no bfloat16 units.", "Use `dtype = float16`.")
         in_tf32 = device.type == "cuda" and requested == "float32"
-        return DtypeChoice(torch_dtype(requested), "as asked" + (", with products in TF32" if in_tf32 else ""))
+        return DtypeChoice(torch_dtype(requested), "as requested" + (", with products in TF32" if in_tf32 else ""))
     if device.type == "cuda":
         if torch.cuda.is_bf16_supported(False):
             return DtypeChoice(torch.bfloat16, "because this GPU has bfloat16 units")
@@ -74,7 +74,7 @@ def choose_dtype(requested: DtypeName | None, device: torch.device, n_embd: int)
     if not has_amx():
         return DtypeChoice(torch.float32, "because this CPU has no matrix units for bfloat16")
     if n_embd < AMX_PAYS_FROM_WIDTH:
-        return DtypeChoice(torch.float32, "because the model is too narrow for this CPU's bfloat16 units to pay")
+        return DtypeChoice(torch.float32, "because the model is too narrow to gain from this CPU's bfloat16 units")
     return DtypeChoice(torch.bfloat16, "because this CPU has bfloat16 matrix units (AMX)")
 
 
@@ -95,5 +95,5 @@ def dtype_name(dtype: torch.dtype) -> DtypeName:
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
-    """Mixed precision in `dtype`; does nothing for float32 and float64."""
+    """Mixed precision in `dtype`; disabled for float32 and float64."""
     return torch.autocast(device.type, dtype=dtype, enabled=dtype in (torch.bfloat16, torch.float16))

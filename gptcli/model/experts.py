@@ -1,7 +1,7 @@
 """A mixture of experts: several MLPs, and a router that sends each token through a few of them.
 
-Every token passes through exactly the experts that the router chose; none is dropped for lack of room, since a token's
-result would then depend on its neighbours, and a cached pass would not be an uncached one.
+No token is dropped for lack of capacity: its result would then depend on its neighbours, and cached and uncached passes
+would differ.
 
 Letters: B sequences, T tokens each, N = B·T, C width, E experts, K active ones.
 """
@@ -15,18 +15,18 @@ from gptcli.config import ModelConfig
 
 
 class Routing:
-    """What the routers of one forward pass decided; each layer adds its own."""
+    """The decisions of all routers in one forward pass; each layer adds its own."""
 
     def __init__(self) -> None:
         self.balance_losses: list[Tensor] = []
         self.loads: list[Tensor] = []
 
     def add(self, probabilities: Tensor, chosen: Tensor) -> None:
-        """One layer's router probabilities (B, T, E) and the experts that it chose (B, T, K).
+        """Add a layer's router probabilities (B, T, E) and chosen experts (B, T, K).
 
-        The balance loss is E · Σ over experts of (share of choices) · (mean probability), 1 when all is even (Fedus et
-        al. 2022, "Switch Transformers", section 2.2), here taken over each sequence by itself (as in DeepSeek-V3), so
-        that it does not depend on which sequences share a micro-batch.
+        The balance loss is E · Σ over experts of (share of choices) · (mean probability), 1 for an even load (Fedus et
+        al. 2022, "Switch Transformers", section 2.2). It is computed per sequence (as in DeepSeek-V3), so that it does
+        not depend on the micro-batch.
         """
         E, K = probabilities.shape[2], chosen.shape[2]
         counts = nn.functional.one_hot(chosen, E).sum((1, 2))  # (B, E)
@@ -35,29 +35,29 @@ class Routing:
         self.loads.append(shares.detach().mean(0))
 
     def balance_loss(self) -> Tensor:
-        """Mean over layers and sequences, (): 1 when tokens are spread evenly, E when one expert gets all."""
+        """Mean over layers and sequences, (): 1 for an even load, E if one expert gets all tokens."""
         return torch.stack(self.balance_losses).mean()
 
 
 class Spread:
-    """How one update spread its tokens over experts, added up over micro-batches."""
+    """The load of experts in an update, summed over its micro-batches."""
 
     def __init__(self) -> None:
         self.balance_loss = torch.zeros(())
         self.loads = torch.zeros(())  # then (L, E)
 
     def add(self, routing: Routing, share: float) -> None:
-        """Count a pass that had this share of the update's sequences."""
+        """Add a forward pass with this share of the update's sequences."""
         self.balance_loss = self.balance_loss.to(routing.loads[0].device) + share * routing.balance_loss().detach()
         self.loads = self.loads.to(routing.loads[0].device) + share * torch.stack(routing.loads)
 
     def largest_load(self) -> Tensor:
-        """The largest share of choices that an expert of any layer got, (); 1/E when tokens are spread evenly."""
+        """The largest share of choices of any expert in any layer, (); 1/E for an even load."""
         return self.loads.max()
 
 
 class Experts(nn.Module):
-    """A block's MLP, chosen for each token: the best K of E, weighted by their probabilities (Mixtral, Qwen3-MoE)."""
+    """The MLP of a block as a mixture: the top K of E experts, weighted by probability (Mixtral, Qwen3-MoE)."""
 
     def __init__(self, config: ModelConfig, experts: list[nn.Module]) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Experts(nn.Module):
         tokens, weights, chosen = x.flatten(0, 1), weights.flatten(0, 1), chosen.flatten(0, 1)  # (N, C), 2 of (N, K)
         out = torch.zeros_like(tokens)
         for number, expert in enumerate(self.experts):
-            token, place = (chosen == number).nonzero(as_tuple=True)  # 2 of (n), n tokens that chose this expert
+            token, place = (chosen == number).nonzero(as_tuple=True)  # 2 of (n), n tokens of this expert
             part = expert(tokens[token]) * weights[token, place, None]  # (n, C)
             out = out.index_add(0, token, part.to(out.dtype))
         return out.view_as(x)

@@ -1,11 +1,11 @@
 """The model: GPT-2 as OpenAI published it, and what its successors changed.
 
-A decoder-only transformer. With every knob of `ModelConfig` at its default it is GPT-2 (Radford et al. 2019, "Language
+A decoder-only transformer. With every field of `ModelConfig` at its default it is GPT-2 (Radford et al. 2019, "Language
 Models are Unsupervised Multitask Learners"): learned positions, LayerNorm before each sub-layer, GELU in its tanh form,
 an MLP four times the width, biases everywhere, and an output head that shares the token embedding's weights. Module and
-parameter names are those of the published weights. docs/architectures.md has each knob's formula, source and figures.
+parameter names are those of the published weights. docs/architectures.md has formula, source and figures of each field.
 
-Letters on the tensor lines: B sequences, T tokens, C = n_embd width, H heads, G heads of keys and values, D head
+Letters on the tensor lines: B sequences, T tokens, C = n_embd width, H heads, G key and value heads, D head
 width, W width inside the MLP, V vocabulary, S = cached + new tokens.
 """
 
@@ -32,8 +32,8 @@ INITIAL_DEVIATION = 0.02
 class Attention(nn.Module):
     """Causal self-attention with several heads (Vaswani et al. 2017).
 
-    With fewer heads of keys and values than of queries, neighbouring query heads share one (Ainslie et al. 2023,
-    "GQA"). Queries and keys may be normed (Henry et al. 2020, "QKNorm") and rotated by their position.
+    With fewer key and value heads than query heads, neighbouring query heads share one (Ainslie et al. 2023, "GQA").
+    Queries and keys may be normalized (Henry et al. 2020, "QKNorm") and rotated by their position.
     """
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
@@ -71,13 +71,14 @@ def attend(
 ) -> Tensor:
     """Softmax(q kᵀ / √D) v: q (B, H, T, D), k and v (B, G, S, D) → (B, H, T, D).
 
-    Query t sees keys up to S - T + t, and of those the last `window`; or those that `seen`, bool (1, S), says.
+    Query t attends to the keys up to S - T + t, and of those to the last `window`; with `seen`, bool (1, S), to the
+    keys that it marks.
     """
     T, S = q.shape[2], k.shape[2]
     grouped = k.shape[1] != q.shape[1]
     if seen is not None:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=grouped)
-    if (T == S or T == 1) and (window is None or window >= S):  # a whole sequence, or one token that sees everything
+    if (T == S or T == 1) and (window is None or window >= S):  # a whole sequence, or one token without a window
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=T > 1, enable_gqa=grouped)
     mask = torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)  # (T, S)
     if window is not None:
@@ -86,7 +87,7 @@ def attend(
 
 
 class RMSNorm(nn.Module):
-    """x over its root mean square, times a weight (Zhang & Sennrich 2019)."""
+    """x divided by its root mean square, times a weight (Zhang & Sennrich 2019)."""
 
     def __init__(self, width: int, epsilon: float) -> None:
         super().__init__()
@@ -111,7 +112,7 @@ class MLP(nn.Module):
         self.c_proj = nn.Linear(config.mlp_width, config.n_embd, bias=config.bias)
 
     def forward(self, x: Tensor, routing: Routing | None = None) -> Tensor:
-        """(..., C) → (..., C); `routing` is there since a block calls its experts in the same way."""
+        """(..., C) → (..., C). `routing` is unused: `Experts` has the same signature."""
         x = self.c_fc(x)  # (..., W), swiglu (..., 2W)
         if self.kind == "gelu":
             x = F.gelu(x, approximate="tanh")
@@ -146,7 +147,7 @@ class Block(nn.Module):
 
 
 def norm(config: ModelConfig) -> nn.Module:
-    """The norm of a model over its width: (..., C) → (..., C)."""
+    """The model's kind of norm over its width: (..., C) → (..., C)."""
     if config.norm == "rmsnorm":
         return RMSNorm(config.n_embd, config.norm_epsilon)
     return nn.LayerNorm(config.n_embd, eps=config.norm_epsilon, bias=config.bias)
@@ -173,9 +174,9 @@ class GPT(nn.Module):
         self.initialize()
 
     def fill_positions(self) -> None:
-        """Tables of positions that are not learned: no weights, but computed for the context at hand."""
+        """Compute the tables of positions that are not learned, for the context length of the config."""
         weight = self.wte.weight
-        position = None if weight.is_meta else self.config.position  # there, arithmetic loads torch's compiler
+        position = None if weight.is_meta else self.config.position  # arithmetic on meta imports torch's compiler
         sines = sinusoids(self.config, INITIAL_DEVIATION) if position == "sinusoidal" else None
         angles = rotations(self.config) if position == "rope" else None
         self.register_buffer("sinusoids", sines if sines is None else sines.to(weight.dtype), persistent=False)
@@ -186,29 +187,36 @@ class GPT(nn.Module):
         """GPT-2's initialisation, from torch's default random generator.
 
         Weights N(0, 0.02²), biases 0; the two projections into the residual stream of each block are scaled by
-        1/√(2·layers), since that many of them add up there (paper, section 2.3).
+        1/√(2·layers), the number of projections that add up there (paper, section 2.3).
         """
         for name, parameter in self.named_parameters():
             if parameter.dim() < 2:
-                nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)  # the weights are those of norms
+                nn.init.constant_(
+                    parameter, 0.0 if name.endswith("bias") else 1.0
+                )  # one-dimensional weights belong to norms
                 continue
             residual = name.endswith("c_proj.weight")
             std = INITIAL_DEVIATION / math.sqrt(2 * self.config.n_layer) if residual else INITIAL_DEVIATION
             nn.init.normal_(parameter, 0.0, std)
 
     def hidden(
-        self, ids: Tensor, cache: KVCache | None = None, routing: Routing | None = None, *, recompute: bool = False
+        self,
+        ids: Tensor,
+        cache: KVCache | None = None,
+        routing: Routing | None = None,
+        *,
+        activation_checkpointing: bool = False,
     ) -> Tensor:
         """Token ids (B, T) → final hidden states (B, T, C).
 
-        With a cache the ids continue the sequence that it holds, and are added to it. Cached and new tokens together
-        must fit into the context (`block_size`). What routers of experts decide is added to `routing`. With `recompute`
-        a block's activations are computed again in the backward pass instead of kept (Chen et al. 2016, "Training Deep
-        Nets with Sublinear Memory Cost").
+        With a cache, the ids continue the cached sequence and are appended to it. Cached and new tokens together must
+        fit into the context (`block_size`). Routers add their decisions to `routing`. With `activation_checkpointing`,
+        the backward pass recomputes each block's activations (Chen et al. 2016, "Training Deep Nets with Sublinear
+        Memory Cost").
         """
         T = ids.shape[1]
         room = cache.room if cache is not None else self.config.block_size
-        assert room >= T, "more tokens than the context holds"
+        assert room >= T, "more tokens than fit into the context"
         places = cache.places(T) if cache is not None else slice(T)
         x: Tensor = self.wte(ids)  # (B, T, C)
         if self.config.position == "learned":
@@ -219,7 +227,7 @@ class GPT(nn.Module):
         if self.training and self.config.dropout:
             x = F.dropout(x, self.config.dropout)
         for block in self.h:
-            if recompute:
+            if activation_checkpointing:
                 x = checkpoint(block, x, rotation, cache, routing, use_reentrant=False)
             else:
                 x = block(x, rotation, cache, routing)  # (B, T, C)
@@ -231,7 +239,7 @@ class GPT(nn.Module):
 
     @property
     def head_weight(self) -> Tensor:
-        """The output head, (V, C): the token embedding's own weights where it is tied."""
+        """Weights of the output head, (V, C); those of the token embedding if tied."""
         return self.wte.weight if self.config.tied else self.lm_head.weight
 
     def head(self, hidden: Tensor) -> Tensor:
@@ -239,7 +247,7 @@ class GPT(nn.Module):
         return softcapped(F.linear(hidden, self.head_weight), self.config.logit_softcap)
 
     def summed_loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """Sum of the cross-entropy in nats, (), of hidden states (B, T, C) whose next tokens are `targets` (B, T)."""
+        """Summed cross-entropy in nats, (): hidden states (B, T, C), next tokens `targets` (B, T)."""
         return next_token_loss(hidden.flatten(0, 1), self.head_weight, targets.flatten(), self.config.logit_softcap)
 
     def forward(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
@@ -248,7 +256,7 @@ class GPT(nn.Module):
 
 
 class _NoInitialisation(TorchFunctionMode):
-    """Leaves weights as they are where torch's initialisers would fill them."""
+    """Turns torch's initializers into no-ops."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
         if getattr(func, "__module__", None) == nn.init.__name__:  # a slot wrapper has none
@@ -257,10 +265,10 @@ class _NoInitialisation(TorchFunctionMode):
 
 
 def gpt_on_meta(config: ModelConfig) -> GPT:
-    """A model with names and shapes but no values and no memory: its parameters are on the meta device.
+    """A model on the meta device: names and shapes without values or memory.
 
-    Nothing is drawn: on that device torch draws through its compiler, whose import takes two seconds and 80 MB. Once
-    its weights are there, `fill_positions` makes it whole.
+    Initialization is skipped: on that device torch draws random numbers through its compiler, whose import takes two
+    seconds and 80 MB. After weights are assigned, call `fill_positions`.
     """
     with torch.device("meta"), _NoInitialisation():
         return GPT(config)

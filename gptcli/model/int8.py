@@ -1,9 +1,8 @@
-"""Weights of 8 bits, for sampling on a CPU, where reading the weights takes most of the time.
+"""8-bit weights for sampling on a CPU, where reading weights takes most of the time.
 
-The weights of an output are whole numbers from -127 to 127 times one scale. Every row that comes in is rounded to 256
-steps from its smallest number to its largest, by itself, so that the products are of whole numbers and exact
-("dynamic quantisation"; Dettmers et al. 2022, "LLM.int8()", section 2). What is not a product stays float32: norms,
-attention, and the embedding that looks tokens up.
+The weights of an output are integers from -127 to 127 times one scale. Each input row is quantized by itself to 256
+steps between its smallest and largest number, so that the products are exact integer products ("dynamic quantization";
+Dettmers et al. 2022, "LLM.int8()", section 2). Norms, attention and the embedding lookup stay float32.
 
 Letters: N rows, I inputs, O outputs, V vocabulary.
 """
@@ -22,18 +21,18 @@ from gptcli.model.gpt import GPT
 from gptcli.model.loss import softcapped
 
 ENGINE = "fbgemm"
-"""The part of torch that multiplies a row with packed 8-bit weights; it is there on x86."""
+"""torch's engine for packed 8-bit weights, available on x86."""
 MIN_STEP = 6.1e-5
-"""fbgemm cuts no row into smaller steps."""
+"""Smallest quantization step of fbgemm."""
 LOSS_ROWS = 512
-"""Rows whose logits are in memory at once when a loss is computed."""
+"""Rows whose logits are in memory at once in the loss."""
 
 
 class Int8Linear(nn.Module):
     """`nn.Linear` with 8-bit weights: (..., I) → (..., O).
 
-    One row goes through torch's packed kernel, which is limited by memory; several go through one product of whole
-    numbers. Both do the same arithmetic, so that a row's result does not depend on the rows beside it.
+    A single row uses torch's packed kernel, which is memory-bound; several rows use an integer matrix product. Both do
+    the same arithmetic, so that a row's result does not depend on other rows.
     """
 
     scale: Tensor
@@ -41,7 +40,7 @@ class Int8Linear(nn.Module):
     sums: Tensor
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        """`weight` (O, I) and `bias` (O), float32 on a CPU."""
+        """Quantize `weight` (O, I); it and `bias` (O) are float32 on a CPU."""
         super().__init__()
         scale = (weight.abs().amax(dim=1) / 127).clamp_(min=torch.finfo(torch.float32).tiny)  # (O)
         whole = (weight / scale[:, None]).round_().to(torch.int8)  # (O, I)
@@ -60,11 +59,10 @@ class Int8Linear(nn.Module):
         return self.rows(x.flatten(0, -2)).view(*x.shape[:-1], len(self.scale))
 
     def rows(self, x: Tensor) -> Tensor:
-        """(N, I) → (N, O), every row as the kernel for one row computes it, to the last bit where it has fused
-        multiplication and addition."""
+        """(N, I) → (N, O), each row as in the single-row kernel, bit for bit on CPUs with fused multiply-add."""
         top = 127 if self.seven_bits else 255
         scale, zero = _steps(x, top)  # 2 of (N, 1)
-        # Fused multiplication and addition round once, as a float64 product and sum do.
+        # Fused multiply-add rounds once, as a float64 product and sum do.
         steps = (x.double() * (1 / scale).double() + zero).float().round_().clamp_(0, top)  # (N, I)
         products = torch._int_mm((steps - 128).to(torch.int8), self.weight.t())  # (N, O)
         products -= (zero.to(torch.int32) - 128) * self.sums
@@ -73,9 +71,9 @@ class Int8Linear(nn.Module):
 
 
 def _steps(x: Tensor, top: int) -> tuple[Tensor, Tensor]:
-    """The width of a step and the step that stands for 0, both (N, 1), of rows (N, I) cut into steps 0 … `top`.
+    """Scale and zero point, both (N, 1), of rows (N, I) quantized to 0 … `top`.
 
-    As fbgemm's `ChooseQuantizationParams` does it: 0 is always a step, placed from the end that rounds it better.
+    As in fbgemm's `ChooseQuantizationParams`: 0 is exact, counted from the end of the range that rounds it better.
     """
     low, high = x.aminmax(dim=-1, keepdim=True)  # 2 of (N, 1)
     low, high = low.clamp_(max=0).double(), high.clamp_(min=0).double()
@@ -86,12 +84,14 @@ def _steps(x: Tensor, top: int) -> tuple[Tensor, Tensor]:
 
 
 def _pack(whole: Tensor, scale: Tensor, bias: Tensor | None) -> object:
-    """The weights in the order in which the kernel for one row reads them."""
+    """The weights packed for the single-row kernel."""
     before = torch.backends.quantized.engine
     torch.backends.quantized.engine = ENGINE
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "torch.quantize_per_tensor", UserWarning)  # deprecated; no other way in
+            warnings.filterwarnings(
+                "ignore", "torch.quantize_per_tensor", UserWarning
+            )  # deprecated, but the only way to pack
             zeros = torch.zeros(len(scale), dtype=torch.long)
             quantized = torch._make_per_channel_quantized_tensor(whole, scale.double(), zeros, 0)
             return torch.ops.quantized.linear_prepack(quantized, bias)
@@ -100,19 +100,16 @@ def _pack(whole: Tensor, scale: Tensor, bias: Tensor | None) -> object:
 
 
 def has_vnni() -> bool:
-    """Whether the CPU adds products of 8-bit numbers in 32 bits."""
+    """Whether the CPU accumulates 8-bit products in 32 bits."""
     capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     return bool(capabilities.get("avx512_vnni"))
 
 
 class Int8GPT(GPT):
-    """A model whose linear layers hold 8-bit weights; the float32 ones are let go."""
+    """A model with 8-bit weights in its linear layers; their float32 weights are freed."""
 
     def __init__(self, model: GPT) -> None:
-        """Takes over the parts of `model`, which is not to be used any more.
-
-        Raises DeviceError where torch has no kernels for it.
-        """
+        """Take over the modules of `model`, which must not be used afterwards. Raises as `require_int8`."""
         require_int8(model.wte.weight)
         nn.Module.__init__(self)
         self.config = model.config
@@ -131,7 +128,7 @@ class Int8GPT(GPT):
         return softcapped(self.int8_head(hidden), self.config.logit_softcap)
 
     def summed_loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """Sum of the cross-entropy in nats, (), of hidden states (B, T, C) whose next tokens are `targets` (B, T)."""
+        """Summed cross-entropy in nats, (): hidden states (B, T, C), next tokens `targets` (B, T)."""
         parts = zip(
             torch.split(hidden.flatten(0, 1), LOSS_ROWS), torch.split(targets.flatten(), LOSS_ROWS), strict=True
         )
@@ -139,18 +136,18 @@ class Int8GPT(GPT):
 
 
 def require_int8(weight: Tensor) -> None:
-    """Raise DeviceError where weights like `weight` cannot become 8-bit ones, UsageError where --dtype is why."""
-    hint = "Leave --quantize out."
+    """Raise DeviceError if this machine cannot quantize weights like `weight`, UsageError for a dtype but float32."""
+    hint = "Leave out `quantize`."
     if weight.device.type != "cpu":
-        raise DeviceError(f"8-bit weights work on a CPU only, and the model is on {weight.device}.", hint)
+        raise DeviceError(f"8-bit weights need a CPU; the model is on {weight.device}.", hint)
     if weight.dtype != torch.float32:
-        raise UsageError("8-bit weights take the place of float32 ones.", "Use --quantize or --dtype, not both.")
+        raise UsageError("8-bit weights replace float32 weights only.", "Use `quantize` or `dtype`, not both.")
     if ENGINE not in torch.backends.quantized.supported_engines:
         raise DeviceError("This torch has no 8-bit kernels for this processor.", hint)
 
 
 def _quantize_children(part: nn.Module) -> None:
-    """Replace a module's own linear layers; a router of experts stays, since it is small and its choice counts."""
+    """Replace the linear layers of a module, except the router of experts: it is small, and its choice matters."""
     for name, child in part.named_children():
         if isinstance(child, nn.Linear) and not (isinstance(part, Experts) and name == "router"):
             setattr(part, name, Int8Linear(child.weight, child.bias))

@@ -1,9 +1,9 @@
-"""Next-token cross-entropy that never holds the logits of a large vocabulary whole.
+"""Next-token cross-entropy that never stores all logits of a large vocabulary.
 
 For 8 sequences of 1,024 tokens and GPT-2's 50,257 ids the logits take 1.6 GB, and their gradient as much again. The
 chunked form computes logits, loss and gradient for some tokens at a time and keeps only the gradients with respect to
-hidden states and weights: no more arithmetic than the plain form, a small part of its memory. The idea of taking the
-gradient in the forward pass is that of Liger Kernel (Hsu et al. 2024, arXiv:2410.10989).
+hidden states and weights: no more arithmetic than the plain form, and a small part of its memory. The gradient in the
+forward pass follows Liger Kernel (Hsu et al. 2024, arXiv:2410.10989).
 
 Letters: N tokens, C width, V vocabulary.
 """
@@ -18,39 +18,39 @@ from torch import Tensor
 from torch.nn import functional as F
 
 CHUNK_LOGITS = {"cpu": 2**23, "cuda": 2**26, "mps": 2**25}
-"""Most logits in memory at once, by device type; fewer than that in all, and the plain form is used."""
+"""Largest number of logits in memory at once, by device type. The plain form is used up to this number."""
 
 MAX_EXPONENT = 709.0
-"""e to more than this is no float."""
+"""Largest exponent whose exponential is a float."""
 
 
 def perplexity(loss: float) -> float:
-    """e to a loss in nats per token: like how many equally likely choices it is; infinite beyond a float."""
+    """The number of equally likely choices that has this loss in nats per token: e to its power, or infinity."""
     return math.exp(loss) if loss < MAX_EXPONENT else math.inf
 
 
 def loss_in_words(loss: float) -> str:
-    """A loss in nats per token, with its perplexity."""
+    """A loss in nats per token as text, with its perplexity."""
     return f"{loss:.4f} nats per token (perplexity {perplexity(loss):.2f})"
 
 
 def bits_per_unit(loss: float, tokens: int, units: int) -> float:
-    """A loss in nats per token as bits per byte or character of the text, which compares different tokenizers."""
+    """A loss in nats per token as bits per byte or character, for comparing different tokenizers."""
     return loss / math.log(2) * tokens / units
 
 
 def softcapped(logits: Tensor, cap: float) -> Tensor:
-    """cap · tanh(logits / cap), which stays between -cap and cap (Gemma 2, 2024); 0: the logits as they are."""
+    """cap · tanh(logits / cap), between -cap and cap (Gemma 2, 2024); 0: the logits unchanged."""
     return cap * torch.tanh(logits / cap) if cap else logits
 
 
 def next_token_loss(
     hidden: Tensor, weight: Tensor, targets: Tensor, softcap: float = 0.0, *, chunk_logits: int | None = None
 ) -> Tensor:
-    """Sum over tokens of the cross-entropy, in nats: hidden (N, C), head weight (V, C), targets (N) → ().
+    """Cross-entropy in nats summed over tokens: hidden (N, C), head weight (V, C), targets (N) → ().
 
-    Logits are limited by `softcap`, if it is not 0. Under autocast the products run in its number format, the softmax
-    always in float32 or better.
+    `softcap` bounds the logits unless it is 0. Under autocast the products run in its dtype, the softmax always in
+    float32 or float64.
     """
     limit = chunk_logits or CHUNK_LOGITS[hidden.device.type]
     N, V = hidden.shape[0], weight.shape[0]
@@ -66,19 +66,19 @@ def next_token_loss(
 
 
 def held_tokens(rows: int, width: int) -> int:
-    """Tokens whose gradient by their logits is held at once in bfloat16, in chunks of `rows`.
+    """Number of tokens whose logit gradients are held at once in bfloat16, in chunks of `rows` tokens.
 
-    They make one product with hidden states. Adding up such products in float32 takes longer than they do if each is
-    over fewer tokens than the model is wide; and held so, they take no more memory than the gradient by the weights.
+    They form one product with the hidden states. Over fewer tokens than the width of the model, adding the products in
+    float32 would take longer than the products; held, they take no more memory than the gradient of the weights.
     """
     return rows * max(1, 2 * width // rows)
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
-    """Cross-entropy over chunks of `rows` tokens, its gradient taken in the same pass. Products run in `dtype`.
+    """Cross-entropy over chunks of `rows` tokens with its gradient, in the forward pass. Products run in `dtype`.
 
-    The gradient is kept unscaled, of the order of 1, and multiplied by the incoming one in `backward`: under float16 it
-    would vanish otherwise.
+    The gradient is kept unscaled, of the order of 1, and multiplied by the incoming one in `backward`, since it would
+    underflow in float16 otherwise.
     """
 
     @staticmethod
@@ -116,14 +116,14 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
         d_hidden, d_weight = ctx.saved_tensors
         grad = grads[0]
-        # Taken in the wide format, so that each is rounded only once.
+        # In the wider dtype, so that each is rounded only once.
         return (d_hidden.to(grad.dtype) * grad).to(ctx.dtype), d_weight.to(grad.dtype).mul_(grad), *[None] * 4
 
 
 def _loss(logits: Tensor, targets: Tensor, softcap: float, *, need_grad: bool) -> Tensor:
-    """Summed loss () of logits (n, V) whose next tokens are `targets` (n, 1).
+    """Summed loss () of logits (n, V) with next tokens `targets` (n, 1).
 
-    With `need_grad` the logits become its gradient.
+    With `need_grad`, its gradient overwrites the logits.
     """
     wide = _wide(logits.dtype)
     capped = softcapped(logits.to(wide), softcap) if softcap else logits  # (n, V)
@@ -139,5 +139,5 @@ def _loss(logits: Tensor, targets: Tensor, softcap: float, *, need_grad: bool) -
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
-    """The format for the softmax: float32, or float64 where the model is in that."""
+    """The dtype of the softmax: float32, or float64 for a float64 model."""
     return torch.promote_types(dtype, torch.float32)

@@ -16,7 +16,7 @@ from gptcli.config import ModelConfig
 def sinusoids(config: ModelConfig, deviation: float) -> Tensor:
     """Sines and cosines of each position, (block_size, C), in float64 (Vaswani et al. 2017, section 3.5).
 
-    Their root mean square is `deviation`, that of the embeddings to which they are added; the paper scales those
+    Their root mean square is `deviation`, as of the embeddings that they are added to; the paper scales the embeddings
     instead.
     """
     angles = _angles(config.block_size, config.n_embd, 10_000.0)  # (block_size, ⌈C/2⌉)
@@ -34,9 +34,9 @@ def rotations(config: ModelConfig) -> Tensor:
 def rotate(x: Tensor, rotation: Tensor) -> Tensor:
     """Rotary position embedding (Su et al. 2021, "RoFormer"): x (B, T, h, D), rotation (2, T, 1, D) → (B, T, h, D).
 
-    Elements i and i + D/2 of a head are the two coordinates of a point, which turns by an angle that grows with the
-    position, so that the product of a query and a key depends on their distance alone. Pairing the halves, not
-    neighbours, is the layout of Hugging Face's models.
+    Elements i and i + D/2 of a head are the coordinates of a point, rotated by an angle proportional to the position,
+    so that the product of a query and a key depends only on their distance. Hugging Face's models pair the halves of a
+    head in the same way, others pair neighbours.
     """
     cos, sin = rotation.to(x.dtype).unbind(0)  # 2 of (T, 1, D)
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)

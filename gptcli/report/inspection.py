@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from gptcli.checkpoints import names
+from gptcli.checkpoints.finding import find_model
 from gptcli.checkpoints.model_folder import is_pickle, read_model_config, refuse_pickles
 from gptcli.checkpoints.run_folder import is_run, newest_run, read_run
 from gptcli.config import build_config
 from gptcli.config.presets import PRESET_ALIASES, PRESETS, default_family
 from gptcli.dataset.folder import is_dataset
 from gptcli.errors import GptcliError, ModelFolderError, UsageError
-from gptcli.interop.download import local_model
 from gptcli.interop.hub import model_name
 from gptcli.model.cost import parameter_count
 from gptcli.report.datasets import DatasetList, holds_datasets, list_datasets
@@ -31,7 +31,6 @@ from gptcli.report.text import (
     describe_tokenizer,
     describe_tokens,
 )
-from gptcli.runs.decision import RUNS_ROOT
 from gptcli.runs.request import Request
 from gptcli.tokenizer.tokenizer import holds_tokenizer
 
@@ -112,10 +111,10 @@ def inspect(
         return describe_machine()
     if preset is not None:
         return _inspect_preset(preset, vocab_size, batch_size, length, family)
-    paths = [local_model(str(thing), quiet=quiet) for thing in things]
+    paths = [find_model(thing, quiet=quiet) for thing in things]
     if len(paths) == 2:
         return _inspect_pair(*paths)
-    path = paths[0] if paths else newest_run(RUNS_ROOT)
+    path = paths[0] if paths else newest_run(names.RUNS_ROOT)
     return _list_presets() if path is None else _inspect_path(path, batch_size, length)
 
 

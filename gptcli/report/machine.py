@@ -1,4 +1,4 @@
-"""What this machine trains and samples with."""
+"""This machine: devices, dtypes, cores and tools."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class DeviceReport:
     memory: int
     free: int
     dtype: DtypeName
-    """What `--dtype auto` takes for a wide model."""
+    """The dtype that `auto` chooses for a wide model."""
     dtype_reason: str
     dtypes: tuple[DtypeName, ...]
-    """What it can train in."""
+    """Dtypes in which the device can train."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class MachineReport:
     devices: tuple[DeviceReport, ...]
     cores: int
     threads: int
-    """That torch computes with."""
+    """CPU threads of torch."""
     compiler: str | None
-    """The C++ compiler that `torch.compile` would find."""
+    """The C++ compiler that torch.compile would use."""
     kind: str = "machine"
 
 
 def describe_machine() -> MachineReport:
-    """Devices, number formats, cores and tools."""
+    """Describe this machine."""
     devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
     devices += [torch.device("mps")] if torch.backends.mps.is_available() else []
     return MachineReport(
@@ -64,7 +64,7 @@ def describe_machine() -> MachineReport:
 
 def _device(device: torch.device) -> DeviceReport:
     chosen = choose_dtype(None, device, AMX_PAYS_FROM_WIDTH)
-    all_formats: tuple[DtypeName, ...] = ("float32", "bfloat16", "float16")
+    all_dtypes: tuple[DtypeName, ...] = ("float32", "bfloat16", "float16")
     return DeviceReport(
         device=str(device),
         name=device_name(device),
@@ -72,7 +72,7 @@ def _device(device: torch.device) -> DeviceReport:
         free=free_memory(device),
         dtype=chosen.name,
         dtype_reason=chosen.reason,
-        dtypes=tuple(dtype for dtype in all_formats if _can_train_in(dtype, device)),
+        dtypes=tuple(dtype for dtype in all_dtypes if _can_train_in(dtype, device)),
     )
 
 
@@ -85,12 +85,12 @@ def _can_train_in(dtype: DtypeName, device: torch.device) -> bool:
 
 
 def device_name(device: torch.device) -> str:
-    """What the GPU calls itself; of the CPU and Apple's GPUs, the processor's name."""
+    """The name of a GPU; for the CPU and Apple's GPUs, that of the processor."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
 
 
 def _processor() -> str:
-    """The processor's name, as Linux tells it, else what Python knows."""
+    """The processor's name from /proc/cpuinfo, else from Python."""
     info = Path("/proc/cpuinfo")
     match = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else None
     return match[1].strip() if match else platform.processor() or platform.machine()

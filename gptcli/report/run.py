@@ -1,4 +1,4 @@
-"""Runs: one, a folder of them, and what differs between two."""
+"""Reports on a run, a folder of runs, and the differences between two runs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import Progress, newest_checkpoint, read_progress
-from gptcli.checkpoints.model_folder import checkpoint_steps, verify_run_files
-from gptcli.checkpoints.run_folder import StoredRun, is_run, read_run
+from gptcli.checkpoints.model_folder import checkpoint_steps
+from gptcli.checkpoints.run_folder import StoredRun, is_run, open_run, read_run
 from gptcli.checkpoints.tensors import read_metadata, verify_tensors
 from gptcli.checkpoints.weights import stored_step
 from gptcli.config import differences
@@ -40,7 +40,7 @@ class RunSummary:
     bytes: int = 0
     """Size of the folder."""
     problem: str = ""
-    """Why it cannot be read, if it is damaged."""
+    """The reason why it cannot be read; "" if it can."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class RunReport:
-    """A run: its model, and how far training came."""
+    """A run: its model, recipe and results."""
 
     name: str
     path: str
@@ -70,7 +70,7 @@ class RunReport:
     config: dict[str, Any]
     why_finished: str
     notes: tuple[str, ...]
-    """Damage that was found in weights and checkpoints."""
+    """Damage found in weights and checkpoints."""
     kind: str = "run"
 
 
@@ -90,7 +90,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs, and the keys in which they differ."""
+    """Two runs and their differences."""
 
     one: RunSummary
     other: RunSummary
@@ -100,12 +100,11 @@ class Comparison:
 
 
 def describe_run(path: Path, batch_size: int | None, length: int) -> RunReport:
-    """All about a run. Its small files, its best weights and its newest checkpoint are verified.
+    """Describe a run; its small files, best weights and newest checkpoint are verified.
 
-    Damage of weights and checkpoints is told in the notes; raises ModelFolderError where the small files are damaged.
+    The notes name damaged weights and checkpoints. Raises ModelFolderError if the small files are damaged.
     """
-    verify_run_files(path)
-    run = read_run(path)
+    run = open_run(path)
     train = run.config.train
     checkpoint, notes = newest_checkpoint(path)
     progress = checkpoint.progress if checkpoint else Progress()
@@ -135,7 +134,7 @@ def describe_run(path: Path, batch_size: int | None, length: int) -> RunReport:
 
 
 def _damaged_weights(file: Path) -> list[str]:
-    """[a sentence] where the best weights are there and do not hold what was written."""
+    """A sentence if the best weights do not read back as written."""
     try:
         if file.exists():
             verify_tensors(file)
@@ -145,12 +144,12 @@ def _damaged_weights(file: Path) -> list[str]:
 
 
 def list_runs(root: Path) -> RunList:
-    """The runs in a folder, by name; their checkpoints are read, not verified."""
+    """List the runs in a folder by name; checkpoints are read, not verified."""
     return RunList(str(root), tuple(_summary_of(path) for path in sorted(root.iterdir()) if is_run(path)))
 
 
 def compare_runs(one: Path, other: Path) -> Comparison:
-    """What differs between two runs; raises ModelFolderError where one cannot be read."""
+    """Compare two runs; raises ModelFolderError if one cannot be read."""
     runs = read_run(one), read_run(other)
     a, b = (_summary(run, read_progress(run.path)) for run in runs)
     config = [Difference(key, x, y) for key, (x, y) in differences(runs[0].config, runs[1].config).items()]
@@ -162,7 +161,7 @@ def compare_runs(one: Path, other: Path) -> Comparison:
 
 
 def evaluations(metrics: Path) -> list[Evaluation]:
-    """The validation losses in a metrics.jsonl; lines that are damaged or were never finished are passed over."""
+    """The validation losses in a metrics.jsonl; damaged or unfinished lines are skipped."""
     found: list[Evaluation] = []
     if not metrics.is_file():
         return found

@@ -24,9 +24,6 @@ from gptcli.runs.pretrained import Pretrained, find_pretrained, pretrained_of, r
 from gptcli.runs.request import Request
 from gptcli.storage import is_occupied, refuse_working_folder
 
-RUNS_ROOT = Path("runs")
-"""The folder of runs, below the working directory."""
-
 
 @dataclass(frozen=True)
 class NewRun:
@@ -110,7 +107,7 @@ def decide(request: Request, *, quiet: bool = False) -> Decision:
     ConfigError for a request that no data could make valid.
     """
     refuse_runs_as_data(request)
-    path = request.out or RUNS_ROOT / dataset_name(request.data)
+    path = request.out or names.RUNS_ROOT / dataset_name(request.data)
     _refuse_foreign(path)
     if is_run(path) and request.resume != "never":
         resume = Resume(path, open_run(path))

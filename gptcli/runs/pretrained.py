@@ -12,6 +12,7 @@ from pathlib import Path
 from torch import Tensor
 
 from gptcli.checkpoints import names
+from gptcli.checkpoints.finding import find_model
 from gptcli.checkpoints.model_folder import read_model_config, refuse_pickles, verify_run_files
 from gptcli.checkpoints.run_folder import StoredRun
 from gptcli.checkpoints.tensors import digest, read_tensors
@@ -21,7 +22,6 @@ from gptcli.config.presets import FINE_TUNING_EVALUATIONS, preset
 from gptcli.config.values import Values, flatten
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import ModelFolderError, UsageError
-from gptcli.interop.download import local_model
 from gptcli.interop.hub import is_address
 from gptcli.interop.huggingface import tensors_from_hf, tensors_to_hf
 from gptcli.model.resize import resized
@@ -58,7 +58,7 @@ def find_pretrained(thing: str, *, quiet: bool = False) -> Pretrained:
 
     Raises ModelFolderError, TokenizerError, or UsageError for an impossible address.
     """
-    folder = local_model(thing, quiet=quiet)
+    folder = find_model(thing, quiet=quiet)
     refuse_pickles(folder)
     hint = "Give a run, a folder in Hugging Face's format, or hf://owner/name with `train.init_from`."
     if not folder.exists():

@@ -1,16 +1,16 @@
 """The character tokenizer: one id for each character of a text.
 
-It is a byte-level BPE whose merges do nothing but assemble single characters, so that every program that reads
-`tokenizer.json` gives the same ids. For the text "né":
+It is a byte-level BPE whose merges only assemble single characters, so that every program that reads `tokenizer.json`
+gives the same ids. For the text "né":
 
     id   entry   bytes
     0    n       6E
-    1    Ã©      C3 A9   assembled by the one merge (Ã, ©)
+    1    Ã©      C3 A9   assembled by the only merge (Ã, ©)
     2    Ã       C3      partial pieces that the merge needs: never in encoded text, never sampled
     3    ©       A9
     4    <|endoftext|>
 
-No merge can cross two characters: the left side of each begins with a character's first byte, which tells its length.
+No merge can cross two characters: its left side begins with a character's first byte, which determines the length.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BYTE_VALUES = 256
 _UNKNOWN = -1
 _UNKNOWN_BYTE = 255
 _PART_CHARACTERS = 1 << 16
-"""What is looked up at once: text with a few accents has mostly parts without any, which are quicker."""
+"""Length of a piece: text with a few accents then has mostly pieces without any, which are faster to look up."""
 
 
 class CharTokenizer(Tokenizer):
@@ -45,7 +45,7 @@ class CharTokenizer(Tokenizer):
     kind = "char"
 
     def __init__(self, document: Document, characters: Sequence[str], name: str = "The tokenizer") -> None:
-        """`characters` is the alphabet of `document`."""
+        """`characters`: the alphabet of `document`, sorted."""
         super().__init__(document, name)
         self.emittable[len(characters) : -1] = False
         self._ids = np.full(sys.maxunicode + 1, _UNKNOWN, dtype=np.int32)
@@ -54,16 +54,16 @@ class CharTokenizer(Tokenizer):
         self._ascii_ids = self._ids[:_BYTE_VALUES].astype(np.uint8).tobytes()
 
     def cut(self, pieces: Iterable[str]) -> Iterator[str]:
-        """The same text in pieces; they may be parted anywhere."""
+        """The same text in pieces: any place is safe to cut."""
         for piece in pieces:
             for start in range(0, len(piece), _PART_CHARACTERS):
                 yield piece[start : start + _PART_CHARACTERS]
 
     def encode_texts(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
         """The ids of each text. Raises TokenizerError for unknown characters."""
-        return map(self._looked_up, texts)
+        return map(self._ids_of, texts)
 
-    def _looked_up(self, text: str) -> np.ndarray:
+    def _ids_of(self, text: str) -> np.ndarray:
         if text.isascii():
             data = text.encode().translate(self._ascii_ids)
             ids: np.ndarray = np.frombuffer(data, dtype=np.uint8)
@@ -91,9 +91,9 @@ def char_tokenizer(characters: Iterable[str]) -> CharTokenizer:
 
 
 def _document(characters: list[str]) -> Document:
-    """`tokenizer.json` of the sorted alphabet `characters`."""
+    """The `tokenizer.json` of the sorted alphabet `characters`."""
     vocab = {entry_of_bytes(character.encode()): token for token, character in enumerate(characters)}
-    merges: dict[Merge, None] = {}  # in order, each once
+    merges: dict[Merge, None] = {}  # an ordered set
     for character in characters:
         data = character.encode()
         for length in range(1, len(data)):
@@ -105,7 +105,7 @@ def _document(characters: list[str]) -> Document:
 
 
 def alphabet_of(document: Document) -> list[str]:
-    """The alphabet, if a checked `tokenizer.json` is exactly the character tokenizer of one; else nothing."""
+    """The alphabet of a checked `tokenizer.json` that is exactly a character tokenizer; else []."""
     model = document["model"]
     characters: list[str] = []
     for entry, _ in sorted(model["vocab"].items(), key=lambda item: item[1]):

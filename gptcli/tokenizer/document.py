@@ -1,10 +1,10 @@
-"""`tokenizer.json`: what a byte-level tokenizer file must hold, and how one is written.
+"""`tokenizer.json`: checking the file of a byte-level tokenizer, and making one.
 
 A byte-level BPE works on bytes. Its file is text, so GPT-2 gave each byte a printable character: `A` stands for itself,
 a space is `Ġ`, and the two bytes of `é` are `Ã` and `©`. An entry of the vocabulary is a string of such characters.
 
-Files come from strangers: they are checked here, in Python, before the `tokenizers` library sees them, since some
-contradictions make that library panic instead of raising.
+Files can come from anywhere. They are checked here, in Python, before the `tokenizers` library gets them, since some
+contradictions make that library panic instead of raising an exception.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Document = dict[str, Any]
 Merge = tuple[str, str]
 
 _MAX_VOCAB_SIZE = 2**22
-"""Four times the largest vocabulary that is published; each id takes memory, used or not."""
+"""Four times the largest published vocabulary; each id takes memory, used or not."""
 _HINT = "Use a byte-level BPE tokenizer.json, or GPT-2's vocab.json with merges.txt beside it."
 
 
 def _byte_characters() -> dict[int, str]:
-    """GPT-2's table: printable Latin-1 bytes stand for themselves, the others for U+0100 onwards, in order."""
+    """GPT-2's table: printable Latin-1 bytes map to themselves, the others to U+0100 and above, in order."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printable]
     return {byte: chr(byte) for byte in printable} | {byte: chr(256 + n) for n, byte in enumerate(others)}
@@ -42,12 +42,12 @@ BYTE_OF_CHARACTER = {character: byte for byte, character in CHARACTER_OF_BYTE.it
 
 
 def entry_of_bytes(data: bytes) -> str:
-    """How `data` is written in a vocabulary: b" a" → "Ġa"."""
+    """The entry of a vocabulary for `data`: b" a" → "Ġa"."""
     return "".join(map(CHARACTER_OF_BYTE.__getitem__, data))
 
 
 def bytes_of_entry(entry: str) -> bytes | None:
-    """The inverse: "Ġa" → b" a"; None where the entry is not made of byte characters."""
+    """The inverse: "Ġa" → b" a"; None if the entry has other characters."""
     try:
         return bytes(BYTE_OF_CHARACTER[character] for character in entry)
     except KeyError:
@@ -55,7 +55,7 @@ def bytes_of_entry(entry: str) -> bytes | None:
 
 
 def new_document(vocab: Mapping[str, int], merges: list[Merge], end_of_text: int | None) -> Document:
-    """The file of a byte-level BPE with GPT-2's pattern; `end_of_text` is the id of its only special token."""
+    """A byte-level BPE with GPT-2's pattern; `end_of_text` is the id of its only special token."""
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     known = {} if end_of_text is None else {END_OF_TEXT: end_of_text}
@@ -86,9 +86,9 @@ def new_document(vocab: Mapping[str, int], merges: list[Merge], end_of_text: int
 def checked(document: object, name: str) -> Document:
     """A copy of `document` in the form that gptcli relies on.
 
-    Truncation, padding and dropout are switched off (they would make ids depend on more than the text), and
-    `<|endoftext|>` is special even where the file forgot to say so. Raises TokenizerError, which calls the file `name`,
-    if this is not a byte-level BPE or contradicts itself.
+    Truncation, padding and dropout are switched off (ids would depend on more than the text), and `<|endoftext|>` is
+    special even if the file does not say so. Raises TokenizerError, which calls the file `name`, if this is not a
+    byte-level BPE or contradicts itself.
     """
     if not isinstance(document, dict) or not isinstance(document.get("model"), dict):
         raise TokenizerError(f"{name} is not a tokenizer file.", _HINT)
@@ -104,7 +104,7 @@ def checked(document: object, name: str) -> Document:
 
 
 def canonical(document: Document) -> bytes:
-    """The same bytes for the same tokenizer, however its file is laid out; its sha256 is the fingerprint."""
+    """The same bytes for the same tokenizer, whatever the layout of its file; their sha256 is the fingerprint."""
     return json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -114,7 +114,7 @@ def fingerprint(document: Document) -> str:
 
 
 def pre_tokenizers(document: Document) -> list[Document]:
-    """The steps that cut text before the merges, with sequences opened up."""
+    """The steps that split text before the merges, without nested sequences."""
 
     def steps(step: object) -> Iterator[Document]:
         if isinstance(step, dict):
@@ -129,7 +129,7 @@ def pre_tokenizers(document: Document) -> list[Document]:
 
 
 def cuts_like_gpt2(document: Document) -> bool:
-    """Whether text is taken as it is and cut into words by GPT-2's pattern, and by nothing else."""
+    """Whether text is used as it is, and GPT-2's pattern alone splits it into words."""
     steps = pre_tokenizers(document)
     step = steps[0]
     plain = len(steps) == 1 and step.get("use_regex", True) and not step.get("add_prefix_space", True)
@@ -137,25 +137,25 @@ def cuts_like_gpt2(document: Document) -> bool:
 
 
 def added_tokens(document: Document) -> list[Document]:
-    """The tokens that stand beside the vocabulary: {"id", "content", "special", …}."""
+    """The tokens outside of the BPE's vocabulary: {"id", "content", "special", …}."""
     return document.get("added_tokens") or []
 
 
 def merges_of(model: Document) -> list[Merge]:
-    """The merges as pairs; older files write a pair as one string, "Ġ t"."""
+    """The merges as pairs; in older files a pair is one string, "Ġ t"."""
     pairs = (merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"])
     return [(left, right) for left, right in pairs]
 
 
 @contextmanager
 def library_errors(name: str, *, foreign: bool = False) -> Iterator[None]:
-    """Turn what the `tokenizers` library throws (bare Exceptions, and panics, which are BaseExceptions) into ours.
+    """Turn errors of the `tokenizers` library (bare Exceptions, and panics, which are BaseExceptions) into ours.
 
-    With a `foreign` tokenizer, whose regular expressions may be anything, standard error is closed to the library: a
-    panic writes a report of its own there before it can be caught.
+    For a `foreign` tokenizer, whose regular expressions can be anything, standard error is redirected meanwhile: a
+    panic prints a report there before it can be caught.
     """
     try:
-        with _standard_error_closed() if foreign else nullcontext():
+        with _standard_error_discarded() if foreign else nullcontext():
             yield
     except BaseException as error:
         if type(error) is Exception or type(error).__name__ == "PanicException":
@@ -164,7 +164,7 @@ def library_errors(name: str, *, foreign: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def _standard_error_closed() -> Iterator[None]:
+def _standard_error_discarded() -> Iterator[None]:
     try:
         saved = os.dup(2)
     except OSError:  # it is closed already
@@ -188,7 +188,7 @@ def _vocabulary_problem(model: Document) -> str:
     if len(set(vocab.values())) != len(vocab):
         return "its vocabulary gives one id to two entries"
     if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
-        return "it marks the parts of words, which byte-level tokenizers do not"
+        return "it marks parts of words, which byte-level tokenizers do not do"
     return ""
 
 

@@ -25,6 +25,7 @@ from types import ModuleType
 import numpy as np
 
 from gptcli.machine import cores
+from gptcli.signals import STOP_SIGNALS
 from gptcli.tokenizer.bytelevel import Tokenizer
 
 MIN_CORES = 4
@@ -55,6 +56,11 @@ def encoding(tokenizer: Tokenizer, text_bytes: int) -> Iterator[Encode]:
         return
     try:
         yield partial(_encode, pool, 2 * count, tokenizer)
+    except BaseException:
+        for process in multiprocessing.active_children():
+            if isinstance(process, _Process):
+                process.kill()  # an interruption need not wait for their work
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -109,14 +115,15 @@ class _Context(SpawnContext):
 
 @contextmanager
 def _starting() -> Iterator[None]:
-    """Surroundings that a new process inherits: our environment, no Ctrl-C, and no `__main__` module.
+    """Surroundings that a new process inherits: our environment, no signals, and no `__main__` module.
 
-    multiprocessing imports `__main__` in each process, which would run a script that has no main guard once more.
+    multiprocessing imports `__main__` in each process, which would run a script without a main guard once more. A
+    signal is handled after the start: a process that is interrupted in its first moments prints a traceback.
     """
     main, environment = sys.modules["__main__"], dict(os.environ)
     sys.modules["__main__"] = ModuleType("__main__")
     os.environ.update(_ENVIRONMENT)
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
     finally:
@@ -130,6 +137,7 @@ def _starting() -> Iterator[None]:
 def _begin(document: str) -> None:
     """Prepare a new process of the pool."""
     global _tokenizer
+    signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGINT})  # Ctrl-C is for the program, which ends the processes
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _tokenizer = Tokenizer(json.loads(document))
 

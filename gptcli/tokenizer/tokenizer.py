@@ -17,7 +17,7 @@ from gptcli.tokenizer.char import CharTokenizer, alphabet_of
 from gptcli.tokenizer.document import END_OF_TEXT, TOKENIZER_FILE, Document, checked, new_document
 from gptcli.untrusted import read_bounded, strict_json
 
-__all__ = ["StreamDecoder", "Tokenizer", "holds_tokenizer", "is_path", "load_tokenizer"]
+__all__ = ["StreamDecoder", "Tokenizer", "holds_tokenizer", "is_path", "load_tokenizer", "parse_tokenizer"]
 
 _MAX_BYTES = 1 << 26
 """Size limit for tokenizer files: twice the largest published one."""

@@ -18,7 +18,13 @@ MIN_STEPS = 300
 
 
 def compile_hidden(
-    model: GPT, ids: Tensor, *, mode: Compile, max_steps: int, dtype: torch.dtype, recompute: bool = False
+    model: GPT,
+    ids: Tensor,
+    *,
+    mode: Compile,
+    max_steps: int,
+    dtype: torch.dtype,
+    activation_checkpointing: bool = False,
 ) -> tuple[Hidden, str]:
     """`model.hidden`, compiled or not, and a sentence about the choice ("" when compiled as asked).
 
@@ -26,7 +32,7 @@ def compile_hidden(
     compiled model is tried on a micro-batch `ids` (b, T + 1), backward pass included; gradients and random states are
     restored. Raises DeviceError if `mode` is "on" and compiling fails.
     """
-    hidden: Hidden = partial(model.hidden, recompute=True) if recompute else model.hidden
+    hidden: Hidden = partial(model.hidden, activation_checkpointing=True) if activation_checkpointing else model.hidden
     reason = _reason_against(model.wte.weight.device, max_steps, experts=model.config.n_expert > 0)
     if mode == "off" or (mode == "auto" and reason):
         return hidden, f"Not compiled: {reason}." if mode == "auto" else ""

@@ -105,7 +105,7 @@ class Trainer:
                 mode=self.config.train.compile,
                 max_steps=self.max_steps,
                 dtype=self.dtype,
-                recompute=self.config.train.activation_checkpointing,
+                activation_checkpointing=self.config.train.activation_checkpointing,
             )
         return note
 

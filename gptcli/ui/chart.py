@@ -1,4 +1,4 @@
-"""A loss curve in braille dots: two columns and four rows of dots to each character."""
+"""A loss curve of braille dots: each character has two columns and four rows of dots."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ _LABEL_WIDTH = 6
 
 
 def curve(points: Sequence[Point], *, x_end: float, width: int, height: int) -> list[str]:
-    """Lines of text that draw points (x, y) with x in 0 … `x_end`, the y axis labelled at its ends.
+    """Lines of text that draw points (x, y) with x in 0 … `x_end`; the ends of the y axis are labelled.
 
-    Where several points fall into one column of dots, their mean is drawn; between points the line is straight. Without
-    points the area is empty.
+    Points that share a column of dots are averaged; between points the line is straight.
     """
     columns = max(1, width - _LABEL_WIDTH - 2)
     means = _filled(_column_means(points, x_end, 2 * columns))
@@ -34,7 +33,7 @@ def curve(points: Sequence[Point], *, x_end: float, width: int, height: int) -> 
 
 
 def axis(*, x_end: int, width: int) -> list[str]:
-    """Two lines below such a curve: an axis with ticks, and what x is there. Ticks have room for their numbers.
+    """Two lines below a curve: an axis with ticks, and the values of x at the ticks.
 
     >>> axis(x_end=2000, width=30)
     ['       └┬─────────┬──────────┬', '        0       1,000    2,000']
@@ -53,7 +52,7 @@ def axis(*, x_end: int, width: int) -> list[str]:
 
 
 def _filled(means: dict[int, float]) -> dict[int, float]:
-    """The same with the columns between known ones filled in."""
+    """The means with the columns between known ones interpolated."""
     known = sorted(means)
     filled = dict(means)
     for left, right in pairwise(known):

@@ -1,28 +1,61 @@
-"""How generated text is shown: as it comes, sample after sample; and the closing line."""
+"""Showing generated text: as it streams, sample after sample, with a closing line; and reading prompts line by line."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from gptcli.generation.prompt import Prompt
 from gptcli.generation.stream import FinishReason, Piece, Sample
 from gptcli.ui.console import Output, printable
 
 SEPARATOR = "---------------"
+PROMPT_MARK = "> "
 _REASONS: dict[FinishReason, str] = {
-    "length": "reached --max-new-tokens",
-    "stop": "met a stop string",
-    "end_of_text": "the text ended",
+    "length": "reached `max_new_tokens`",
+    "stop": "reached a stop string",
+    "end_of_text": "end of text",
 }
 
 
-def show_text(events: Iterable[Piece | Sample], count: int, *, before: str, raw: bool = False) -> list[Sample]:
-    """Print `count` samples in their order, each whole, after the text `before` (the prompt, or ""); their summaries.
+def typed_lines() -> Iterator[str]:
+    """Lines from standard input until its end (Ctrl-D), without newlines, with a mark before each on a terminal.
 
-    The sample whose turn it is streams; those that run beside it wait until it is complete. With `raw` control
-    characters reach a terminal too.
+    Bytes that are not UTF-8 become lone surrogates, as they do on the command line.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        for line in sys.stdin.buffer:
+            yield line.removesuffix(b"\n").decode("utf-8", errors="surrogateescape")
+        return
+    import readline  # noqa: F401 - gives `input` line editing and history
+
+    while True:
+        try:
+            yield input(PROMPT_MARK)
+        except EOFError:
+            sys.stdout.write("\n")
+            return
+
+
+def show_samples(
+    events: Iterable[Piece | Sample], prompt: Prompt, output: Output, *, count: int, echo: bool, raw: bool
+) -> None:
+    """Show `count` samples of a prompt as text or JSON lines, then a note with tokens, speed and seeds."""
+    for note in prompt.notes:
+        output.note(note)
+    if output.as_json:
+        samples = show_json(events, output, prompt=prompt.text)
+    else:
+        samples = show_text(events, count, before=prompt.text if echo else "", raw=raw)
+    output.note(closing_line(samples))
+
+
+def show_text(events: Iterable[Piece | Sample], count: int, *, before: str, raw: bool = False) -> list[Sample]:
+    """Print `count` samples one after another, each after the text `before` (the prompt, or ""); returns them.
+
+    The current sample streams; the others wait until it is finished. With `raw` control characters act on a terminal.
     """
     waiting: dict[int, str] = defaultdict(str)
     finished: dict[int, Sample] = {}
@@ -44,7 +77,7 @@ def show_text(events: Iterable[Piece | Sample], count: int, *, before: str, raw:
 
 
 def show_json(events: Iterable[Piece | Sample], output: Output, *, prompt: str) -> list[Sample]:
-    """Print one JSON object a line for each sample, in their order; their summaries."""
+    """Print one line of JSON for each sample, in order; returns them."""
     finished = sorted((event for event in events if isinstance(event, Sample)), key=lambda event: event.sample)
     for sample in finished:
         output.json(as_json(sample, prompt))
@@ -72,7 +105,7 @@ def closing_line(samples: Sequence[Sample]) -> str:
         parts[0] += f" in {len(samples):,} samples"
     if first.first_token_seconds is not None:
         parts.append(f"first after {_duration(first.first_token_seconds)}")
-        # The samples run side by side, so that their speeds add up over the time of the longest.
+        # The samples are decoded in one batch, so that their tokens share the time of the longest.
         seconds = max(sample.seconds for sample in samples) - first.first_token_seconds
         if tokens > len(samples) and seconds > 0:
             parts.append(f"{(tokens - len(samples)) / seconds:,.0f} tokens/s")
@@ -90,9 +123,9 @@ def _duration(seconds: float) -> str:
 
 
 class _Writer:
-    """Text on standard output, at once: as it is on a pipe or if `raw`, made harmless on a terminal.
+    """Writes text to standard output at once: unchanged on a pipe or if `raw`, escaped on a terminal.
 
-    Each character is judged by itself, so that it does not matter how the text comes in pieces.
+    Each character is escaped by itself, so that the result does not depend on how the text is cut into pieces.
     """
 
     def __init__(self, *, raw: bool) -> None:

@@ -1,4 +1,4 @@
-"""How reports of `inspect` look."""
+"""Tables for the reports of `inspect`."""
 
 from __future__ import annotations
 
@@ -13,22 +13,10 @@ from gptcli.report.inspection import PresetList, Report, as_json
 from gptcli.report.machine import MachineReport
 from gptcli.report.model import ModelReport
 from gptcli.report.run import Comparison, RunList, RunReport, RunSummary
-from gptcli.report.text import (
-    DatasetReport,
-    SplitSummary,
-    TextReport,
-    TokenizerReport,
-    TokenizerSummary,
-    TokensReport,
-)
+from gptcli.report.text import DatasetReport, TextReport, TokenizerReport, TokensReport
+from gptcli.ui import data_reports
 from gptcli.ui.console import Output
-from gptcli.ui.datasets import dataset_list
-from gptcli.ui.preparing import ids_in_words
 from gptcli.ui.tables import facts, left, operations, right, shape, share, size, table
-
-PIECES_SHOWN = 40
-SOURCES_SHOWN = 10
-ALPHABET_SHOWN = 200
 
 
 def show_report(report: Report, output: Output) -> None:
@@ -51,15 +39,15 @@ def _tables(report: Report) -> list[RenderableType]:
         case Comparison():
             return _comparison(report)
         case DatasetReport():
-            return _dataset(report)
+            return data_reports.dataset(report)
         case DatasetList():
-            return [dataset_list(report)]
+            return [data_reports.dataset_list(report)]
         case TokenizerReport():
-            return [facts(f"Tokenizer {report.path}", _tokenizer(report.tokenizer))]
+            return [data_reports.tokenizer(report)]
         case TokensReport():
-            return _tokens(report)
+            return data_reports.tokens(report)
         case TextReport():
-            return [_text(report)]
+            return [data_reports.text(report)]
         case PresetList():
             return [_presets(report)]
         case MachineReport():
@@ -91,9 +79,9 @@ def _model(report: ModelReport) -> list[RenderableType]:
             [
                 (
                     "training",
-                    f"{operations(flops.training_per_token)} a token, {flops.formula} with T = {flops.length:,}",
+                    f"{operations(flops.training_per_token)} per token, {flops.formula} with T = {flops.length:,}",
                 ),
-                ("forward pass", f"{operations(flops.forward_per_token)} a token"),
+                ("forward pass", f"{operations(flops.forward_per_token)} per token"),
             ],
         ),
     ]
@@ -112,7 +100,7 @@ def _memory(report: ModelReport) -> RenderableType:
             [row for row in rows if row[1:] != ("", "")],
             total=("peak", size(memory.training_total), size(memory.sampling_total)),
         ),
-        f"Key-value cache: {size(memory.cache_per_token)} for each token of each sequence",
+        f"Key-value cache: {size(memory.cache_per_token)} per token of each sequence",
     )
 
 
@@ -128,7 +116,7 @@ def _run(report: RunReport) -> list[RenderableType]:
     summary = report.summary
     state = {
         "finished": f"finished: {report.why_finished}",
-        "resumable": "resumable: the same train command goes on",
+        "resumable": "resumable: run the same train command again",
         "no checkpoint": "no checkpoint yet",
         "damaged": "damaged",
     }[summary.state]
@@ -153,7 +141,7 @@ def _run(report: RunReport) -> list[RenderableType]:
 def _recipe(config: dict[str, Any]) -> str:
     train, optim, model = config["train"], config["optim"], config["model"]
     rate = f"{optim['optimizer']}, lr {optim['lr']:g} {optim['schedule']}"
-    batch = f"{train['batch_size']:,} sequences a step"
+    batch = f"{train['batch_size']:,} sequences per step"
     return f"{batch}, {rate}, dropout {model['dropout']:g}, {train['dtype']}, seed {train['seed']}"
 
 
@@ -203,76 +191,8 @@ def _comparison(report: Comparison) -> list[RenderableType]:
 
 
 def _shortened(value: object) -> object:
-    """A value of a config, a digest by its beginning."""
+    """A value of a config; digests are cut short."""
     return f"{value[:8]}…" if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) else value
-
-
-def _dataset(report: DatasetReport) -> list[RenderableType]:
-    rows = [
-        *_tokenizer(report.tokenizer),
-        ("documents", report.documents),
-        ("hashes", "all checked, all right"),
-        ("fingerprint", report.fingerprint[:16]),
-    ]
-    sources = [(source.name, source.bytes, source.sha256[:16]) for source in report.sources[:SOURCES_SHOWN]]
-    unshown = len(report.sources) - len(sources)
-    return [
-        facts(f"Dataset {report.path}", rows),
-        table(
-            "Splits",
-            [*left("split"), *right("tokens", "characters", "bytes", "bytes/token", "tokens/byte")],
-            [_split("train", report.train), _split("val", report.val)],
-        ),
-        table(
-            "Sources" + (f" (and {unshown:,} more)" if unshown > 0 else ""),
-            [*left("name"), *right("bytes"), *left("sha256")],
-            sources,
-        ),
-    ]
-
-
-def _split(name: str, split: SplitSummary) -> tuple[object, ...]:
-    return (name, split.tokens, split.characters, split.bytes, split.bytes_per_token, split.tokens_per_byte)
-
-
-def _tokenizer(tokenizer: TokenizerSummary) -> list[tuple[str, object]]:
-    return [
-        ("tokenizer", ids_in_words(tokenizer)),
-        ("end of text", tokenizer.end_of_text),
-        ("its fingerprint", tokenizer.fingerprint[:16]),
-    ]
-
-
-def _tokens(report: TokensReport) -> list[RenderableType]:
-    rows = [
-        ("tokenizer", ids_in_words(report.tokenizer)),
-        ("characters", report.characters),
-        ("bytes", report.bytes),
-        ("tokens", f"{report.tokens:,} ({report.distinct_tokens:,} distinct)"),
-        ("bytes per token", f"{report.bytes_per_token:.3f}"),
-    ]
-    shown = report.pieces[:PIECES_SHOWN]
-    of_all = f", the first {len(shown):,} of {report.tokens:,} (all with --json)" if len(shown) < report.tokens else ""
-    pieces = [(place, piece.id, repr(piece.text), piece.hex) for place, piece in enumerate(shown)]
-    return [
-        facts(f"{report.text_path} by {report.tokenizer_path}", rows),
-        table(f"Pieces{of_all}", [*right("", "id"), *left("piece", "bytes")], pieces),
-    ]
-
-
-def _text(report: TextReport) -> RenderableType:
-    alphabet = repr(report.alphabet[:ALPHABET_SHOWN])[1:-1] + ("…" if len(report.alphabet) > ALPHABET_SHOWN else "")
-    held_out = report.characters - report.training_characters
-    rows: list[tuple[str, object]] = [
-        ("files", report.files),
-        ("characters", f"{report.characters:,} ({held_out:,} would be held out)"),
-        ("bytes", report.bytes),
-        ("lines", report.lines),
-        ("distinct", f"{report.distinct_characters:,} characters: {alphabet}"),
-        ("tokenizer auto", report.tokenizer_reason.removeprefix("Tokenizer: ")),
-    ]
-    rows += [("note", note) for note in report.notes]
-    return facts(f"Text {report.path}", rows)
 
 
 def _presets(report: PresetList) -> RenderableType:

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from gptcli.report.scores import Score, Scores, figures
+from pathlib import Path
+
+from gptcli.generation.scoring import Score, Scores
 from gptcli.ui.console import Output
 from gptcli.ui.tables import left, right, table
 
+COUNTS = ("tokens", "scored", "characters", "bytes")
+FIGURES = ("loss", "perplexity", "bits_per_byte", "bits_per_character")
 
-def show_scores(scores: Scores, output: Output) -> None:
-    """A row for each text and one for all together; or one JSON object."""
+
+def show_scores(scores: Scores, run: Path, output: Output) -> None:
+    """Show a row for each text and one for all together, or one JSON object."""
     for note in scores.notes:
         output.note(note)
     if output.as_json:
-        texts = [figures(score) for score in scores.texts]
-        output.json({"run": str(scores.run), "stride": scores.stride, "texts": texts, **figures(scores.total)})
+        texts = [_as_json(score) for score in scores.texts]
+        output.json({"run": str(run), "stride": scores.stride, "texts": texts, **_as_json(scores.total)})
         return
     columns = left("text") + right("tokens", "loss", "perplexity", "bits/byte", "bits/character")
-    rows = [_row(score.name, score) for score in scores.texts]
-    total = _row("all", scores.total) if len(rows) > 1 else None
-    title = f"{scores.run}, windows of {scores.context:,} tokens every {scores.stride:,}"
-    output.show(table(title, columns, rows, total=total))
+    rows = [_row(score) for score in scores.texts]
+    title = f"{run}, windows of {scores.context:,} tokens every {scores.stride:,}"
+    output.show(table(title, columns, rows, total=_row(scores.total) if len(rows) > 1 else None))
 
 
-def _row(name: str, score: Score) -> list[object]:
-    figures = (score.loss, score.perplexity, score.bits_per_byte, score.bits_per_character)
-    return [name, score.tokens, *(f"{figure:.4f}" for figure in figures)]
+def _as_json(score: Score) -> dict[str, object]:
+    return {name: getattr(score, name) for name in ("name", *COUNTS, *FIGURES)}
+
+
+def _row(score: Score) -> list[object]:
+    return [score.name, score.tokens, *(f"{getattr(score, name):.4f}" for name in FIGURES)]

@@ -1,4 +1,4 @@
-"""How the report of `gptcli bench` looks: tables for people, markdown for a page, JSON for programs."""
+"""The report of `gptcli bench` as tables, markdown or JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gptcli.bench.speed import SpeedReport
 from gptcli.ui.console import Output
 from gptcli.ui.tables import facts, left, operations, right, share, size, table
 
-COLUMNS = [*left("work", "numbers"), *right("tokens", "tokens/s", "time", "reached", "share")]
+COLUMNS = [*left("work", "dtype"), *right("tokens", "tokens/s", "time", "reached", "share")]
 
 
 def show_speed(report: SpeedReport, output: Output, *, markdown: bool) -> None:
@@ -40,7 +40,7 @@ def si_time(seconds: float) -> str:
 def _facts(report: SpeedReport) -> list[tuple[str, str]]:
     rates = [f"{operations(int(rate))}/s in {dtype}" for dtype, rate in report.limits.matrix_rate.items()]
     bandwidth = f"memory read at {size(int(report.limits.read_bandwidth))}/s"
-    threads = f"{report.threads} and, to write, {report.decoding.threads}" if report.device == "cpu" else ""
+    threads = f"{report.threads} and, to generate, {report.decoding.threads}" if report.device == "cpu" else ""
     return [
         ("parameters", f"{report.parameters:,}"),
         ("device", f"{report.device}, {report.device_name}"),
@@ -55,17 +55,17 @@ def _rows(report: SpeedReport) -> list[list[str]]:
     return [
         [
             *("training", training.dtype, f"{training.sequences:,} × {training.length:,}"),
-            *(_rate(training.tokens_per_second), f"{si_time(training.seconds)} an update"),
+            *(_rate(training.tokens_per_second), f"{si_time(training.seconds)} per update"),
             *(f"{operations(int(training.flops_per_second))}/s", share(training.mfu)),
         ],
         [
             *("prefill", prefill.dtype, f"{prefill.tokens:,}"),
-            *(_rate(prefill.tokens_per_second), f"{si_time(prefill.seconds)} a prompt"),
+            *(_rate(prefill.tokens_per_second), f"{si_time(prefill.seconds)} per prompt"),
             *(f"{operations(int(prefill.flops_per_second))}/s", share(prefill.mfu)),
         ],
         [
             *("decoding", decoding.dtype, f"{decoding.sequences:,} × {decoding.tokens:,}"),
-            *(_rate(decoding.tokens_per_second), f"{si_time(decoding.seconds)} a token"),
+            *(_rate(decoding.tokens_per_second), f"{si_time(decoding.seconds)} per token"),
             *(f"{size(int(decoding.bytes_per_second))}/s", share(decoding.bandwidth_share)),
         ],
     ]

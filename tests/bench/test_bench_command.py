@@ -199,7 +199,7 @@ def test_markdown_is_one_table(tmp_path: Path) -> None:
     head, blank, *rows = result.stdout.splitlines()
     assert head.startswith("Speed of nano. ")
     assert blank == ""
-    assert rows[0] == "| work | numbers | tokens | tokens/s | time | reached | share |"
+    assert rows[0] == "| work | dtype | tokens | tokens/s | time | reached | share |"
     assert {row.count("|") for row in rows} == {8}
     assert [row.split("|")[1].strip() for row in rows[2:]] == ["training", "prefill", "decoding"]
 

@@ -1,4 +1,4 @@
-"""Opening a model folder: which weights, and what is said where they are not there."""
+"""Reading a model folder: which weights are read, and the errors where there are none."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gptcli.checkpoints import names
-from gptcli.checkpoints.model_folder import open_model, read_model_config
-from gptcli.checkpoints.run_folder import create_run
+from gptcli.checkpoints.model_folder import read_model, read_model_config, verify_run_files
+from gptcli.checkpoints.run_folder import create_run, open_run
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import ModelFolderError
 from gptcli.report.inspection import inspect
@@ -19,38 +19,59 @@ from tests.runs.small_runs import plan, run
 
 def refused(folder: Path, checkpoint: str) -> tuple[str, str]:
     with pytest.raises(ModelFolderError) as refusal:
-        open_model(folder, checkpoint)
+        read_model(folder, checkpoint)
     return refusal.value.message, refusal.value.hint
 
 
 def test_a_run_before_its_first_evaluation(dataset: Dataset, tmp_path: Path) -> None:
     folder = create_run(tmp_path / "run", plan(dataset, tmp_path / "run").config, dataset).path
-    missing = f"'{folder / names.MODEL}' is not there: nothing was evaluated yet, or it is lost."
-    assert refused(folder, "best") == (missing, "Go on with the training.")
-    assert refused(folder, "last") == (f"'{folder}' has no checkpoint 'last'.", "It keeps no checkpoint.")
+    for checkpoint in ("best", "last", "3"):
+        message, hint = refused(folder, checkpoint)
+        assert str(folder) in message
+        assert "no weights" in message
+        assert "Resume" in hint
+    saved = tmp_path / "saved"
+    run(dataset, saved, {"train.eval_every": 9, "train.save_every": 2}, stop_after=3)
+    (saved / names.MODEL).unlink(missing_ok=True)
+    stored = read_model(saved)
+    assert stored.step == 3
+    assert "last checkpoint, of step 3" in stored.notes[0]
+    assert read_model(saved, "last").notes == ()
 
 
 def test_a_run_whose_best_weights_are_lost(dataset: Dataset, tmp_path: Path) -> None:
     run(dataset, tmp_path / "run", {"train.max_steps": 2})
     folder = tmp_path / "run"
+    assert read_model(folder).notes == ()
     assert refused(folder, "7") == (f"'{folder}' has no checkpoint '7'.", "Choose one of: best, last, 2.")
     (folder / names.MODEL).unlink()
-    message, hint = refused(folder, "best")
-    assert "nothing was evaluated yet, or it is lost" in message
-    assert hint == "Use --checkpoint last, or go on with the training."
+    assert read_model(folder).notes
     assert refused(folder, "7")[1] == "Choose one of: last, 2."
     shutil.rmtree(folder / names.CHECKPOINTS)
-    assert refused(folder, "best") == (
-        f"'{folder / names.MODEL}' is not there.",
-        "Restore the folder from its source.",
-    )
+    message, hint = refused(folder, "best")
+    assert str(folder / names.MODEL) in message
+    assert "Restore" in hint
+
+
+def test_an_edited_config_stops_training_only(dataset: Dataset, tmp_path: Path) -> None:
+    """Loading does not depend on gptcli.toml; training does, and the hint says how to change settings."""
+    run(dataset, tmp_path / "run", {"train.max_steps": 2})
+    path = tmp_path / "run" / names.RUN_CONFIG
+    path.write_text(path.read_text(encoding="utf-8").replace("max_steps = 2", "max_steps = 3"), encoding="utf-8")
+    assert read_model(tmp_path / "run").step == 2
+    with pytest.raises(ModelFolderError, match=names.RUN_CONFIG) as refusal:
+        open_run(tmp_path / "run")
+    assert f"`config = {path}`" in refusal.value.hint
+    (tmp_path / "run" / names.CONFIG).write_text("{ }", encoding="utf-8")
+    with pytest.raises(ModelFolderError, match=names.CONFIG):
+        verify_run_files(tmp_path / "run")
 
 
 @pytest.mark.parametrize("name", ["corpus.bin", "old.pt", "small.safetensors"])
 def test_a_folder_may_have_any_name(dataset: Dataset, tmp_path: Path, name: str) -> None:
     """The text corpus.bin.txt makes the run corpus.bin."""
     run(dataset, tmp_path / name, {"train.max_steps": 1})
-    assert open_model(tmp_path / name).step == 1
+    assert read_model(tmp_path / name).step == 1
     assert isinstance(inspect(tmp_path / name), RunReport)
 
 

@@ -13,7 +13,7 @@ import torch
 
 from gptcli.checkpoints import run_folder
 from gptcli.checkpoints.checkpoint import Progress
-from gptcli.checkpoints.model_folder import open_model, verify_run_files
+from gptcli.checkpoints.model_folder import verify_run_files
 from gptcli.checkpoints.run_folder import (
     StoredRun,
     create_run,
@@ -30,6 +30,7 @@ from gptcli.checkpoints.tensors import read_metadata
 from gptcli.config import RunConfig
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import ModelFolderError, StorageError
+from gptcli.generation.loaded_model import open_model
 from gptcli.interop.huggingface import tensors_to_hf
 from gptcli.model.gpt import GPT
 from gptcli.report.run import describe_run
@@ -137,7 +138,7 @@ def test_control_a_manifest_that_speaks_too_soon(
         check_killed_while_the_config_changes(dataset, config, tmp_path / "run", monkeypatch)
 
 
-@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer.json", "gptcli.toml"])
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer.json"])
 def test_an_altered_file_is_named(dataset: Dataset, tmp_path: Path, name: str) -> None:
     run(dataset, tmp_path / "run", {"train.max_steps": 2})
     path = tmp_path / "run" / name

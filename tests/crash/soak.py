@@ -117,7 +117,7 @@ class Soak:
 
     def newest_step(self) -> int:
         checkpoint, skipped = newest_checkpoint(self.folder / "runs/long")
-        assert skipped == [], skipped
+        assert skipped == {}, skipped
         return checkpoint.progress.step if checkpoint else 0
 
     def run(self, command: list[str]) -> None:

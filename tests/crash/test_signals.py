@@ -62,7 +62,7 @@ def check_training(sessions: Sessions, phase: str, name: str, delay: float) -> N
     text = signalled(folder, phase, name, delay, TRAIN)
     if phase in SAVING and name != "SIGINT twice":
         assert "Stopped at step" in text, text
-        assert "Go on with: gptcli train" in text
+        assert "Resume with: gptcli train" in text
         assert (newest_step(folder / RUN) > 0) == (", saved." in text)
         assert leftovers(folder) == []
     sessions.go_on(folder)

@@ -1,4 +1,4 @@
-"""A stand-in for the Hugging Face Hub on this machine: it takes what is uploaded, and remembers it."""
+"""A local stand-in for the Hugging Face Hub that records uploads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass
 class Hub:
-    """What clients asked for."""
+    """The requests of clients."""
 
     url: str = ""
     token: str = "hf_test"
@@ -62,7 +62,7 @@ def hub_server() -> Iterator[Hub]:
             self.wfile.write(data)
 
         def log_message(self, *_arguments: Any) -> None:
-            """Quietly."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     hub.url = f"http://127.0.0.1:{server.server_port}"

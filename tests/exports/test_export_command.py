@@ -1,4 +1,4 @@
-"""`gptcli export`: what is written where, what is refused, and what it says."""
+"""`gptcli export`: files, refusals, uploads and messages."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import transformers
 from typer.testing import CliRunner
 
 from gptcli.checkpoints import names
-from gptcli.checkpoints.model_folder import open_model
 from gptcli.checkpoints.tensors import tensor_file
 from gptcli.cli.app import app
 from gptcli.config import ModelConfig
 from gptcli.errors import UsageError
 from gptcli.exports.export import export_model
+from gptcli.generation.loaded_model import open_model
 from gptcli.interop import gguf_tensors
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
 from gptcli.storage import to_json
@@ -42,13 +42,13 @@ def folder(tmp_path: Path) -> Path:
     return model_folder(tmp_path / "my book")
 
 
-def model_folder(path: Path, **knobs: object) -> Path:
+def model_folder(path: Path, **settings: object) -> Path:
     """A folder with a small character model, and the checkpoint of step 7."""
     checkpoint = names.checkpoint_folder(path, 7)
     checkpoint.mkdir(parents=True)
     tokenizer = char_tokenizer("abc\n")
     shape = {"vocab_size": tokenizer.vocab_size, "n_layer": 1, "n_head": 2, "n_embd": 16, "block_size": 16}
-    config = ModelConfig.model_validate(shape | knobs)
+    config = ModelConfig.model_validate(shape | settings)
     (path / names.CONFIG).write_bytes(to_json(config_to_hf(config, bos_token_id=0, eos_token_id=None)))
     (path / names.TOKENIZER).write_text(tokenizer.to_json(), encoding="utf-8")
     for place, seed, known in ((path, 1, {"step": "5", "val_loss": "2.5"}), (checkpoint, 2, {"step": "7"})):
@@ -147,7 +147,7 @@ def test_transformers_opens_every_type(type: str, export: Export, tmp_path: Path
 
 
 @pytest.mark.parametrize("eos", [[99], 5, "4"])
-def test_an_end_that_is_no_row_is_no_end(eos: object, folder: Path) -> None:
+def test_an_end_of_text_beyond_the_vocabulary_is_ignored(eos: object, folder: Path) -> None:
     config = json.loads((folder / "config.json").read_bytes())
     (folder / "config.json").write_bytes(to_json(config | {"eos_token_id": eos}))
     assert open_model(folder).end_id is None
@@ -180,7 +180,7 @@ def test_ollama_stops_where_the_model_ends(export: Export, folder: Path, tmp_pat
     assert 'PARAMETER stop "<|endoftext|>"\n' in modelfile
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- refusals ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("to", ["gguf", "ollama", "hf"])
@@ -197,7 +197,7 @@ def test_nothing_is_overwritten_without_force(to: str, export: Export) -> None:
 
 
 @pytest.mark.parametrize("to", ["ollama", "hf"])
-def test_force_replaces_no_folder_that_holds_anything_else(to: str, export: Export, tmp_path: Path) -> None:
+def test_force_replaces_only_folders_that_an_export_wrote(to: str, export: Export, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.txt").write_text("ten years of work", encoding="utf-8")
     for force in ([], ["--force"]):
@@ -234,8 +234,8 @@ def test_a_failure_leaves_nothing(export: Export, tmp_path: Path, monkeypatch: p
         (["--to", "hf", "--push", "book"], 2, "owner/name"),
         (["--to", "hf", "--checkpoint", "8"], 1, "no checkpoint '8'"),
         (["--to", "gguf", "-o", "."], 1, "'.' is a folder"),
-        (["--to", "hf", "-o", "."], 1, "'.' is the folder that you are in"),
-        (["--to", "ollama", "-o", ".", "--force"], 1, "'.' is the folder that you are in"),
+        (["--to", "hf", "-o", "."], 1, "'.' is the current directory"),
+        (["--to", "ollama", "-o", ".", "--force"], 1, "'.' is the current directory"),
         ([], 2, "--to"),
     ],
 )
@@ -309,8 +309,8 @@ def test_push_that_fails(cli: CommandLine, hub: Hub, folder: Path, variables: di
     assert hub.commits == 0
 
 
-def test_force_replaces_no_file_that_is_no_export(export: Export, tmp_path: Path) -> None:
-    """A slip of the fingers: `-o book.txt --force`."""
+def test_force_replaces_only_files_that_an_export_wrote(export: Export, tmp_path: Path) -> None:
+    """A mistyped `-o book.txt --force` costs no text."""
     text = tmp_path / "precious.txt"
     text.write_text("words", encoding="utf-8")
     os.mkfifo(tmp_path / "pipe")
@@ -322,7 +322,7 @@ def test_force_replaces_no_file_that_is_no_export(export: Export, tmp_path: Path
 
 
 @pytest.mark.parametrize("to", ["gguf", "ollama"])
-def test_what_llama_cpp_does_not_know_is_refused_before_weights_are_read(
+def test_unsupported_models_are_refused_before_the_weights_are_read(
     to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -335,7 +335,7 @@ def test_what_llama_cpp_does_not_know_is_refused_before_weights_are_read(
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["waves"]
 
 
-def test_a_model_of_its_own_kind_as_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hf_folder_of_a_model_that_only_gptcli_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = model_folder(tmp_path / "waves", position="sinusoidal")
     answer = Export(path)("--to", "hf")

@@ -20,14 +20,15 @@ import torch
 from gptcli import storage
 from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import load_checkpoint
-from gptcli.checkpoints.model_folder import open_model, read_model_config
+from gptcli.checkpoints.model_folder import read_model_config
 from gptcli.checkpoints.names import checkpoint_name
 from gptcli.checkpoints.run_folder import newest_run, read_run
 from gptcli.checkpoints.tensors import tensor_file
-from gptcli.config import ModelConfig, SamplingConfig, build_config, load_config_file, parse_flags, to_toml
+from gptcli.config import ModelConfig, SamplingConfig, build_config, load_config_file, parse_section, to_toml
 from gptcli.config.values import parse_setting
 from gptcli.dataset.folder import open_dataset
 from gptcli.generation.context_window import require_memory
+from gptcli.generation.loaded_model import open_model
 from gptcli.generation.prompt import prompt_ids, read_prompt, require_unicode
 from gptcli.generation.stream import generate
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
@@ -270,7 +271,7 @@ class SamplingOptions(Prompt):
         self.options = {name: random.choice(self.values) for name in chosen}
 
     def run(self) -> None:
-        config = parse_flags(SamplingConfig, self.options)
+        config = parse_section(SamplingConfig, self.options)
         require_memory(self.model.model, config.num_samples, SAMPLES_MEMORY)
         config = config.model_copy(update={"max_new_tokens": min(3, config.max_new_tokens)})
         list(generate(self.model.model, self.model.tokenizer, [1, 2], config, end_id=self.model.end_id))

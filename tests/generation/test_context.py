@@ -1,12 +1,13 @@
-"""`--context`: more tokens than a model was trained with, where its positions go on."""
+"""`--context`: more tokens than a model was trained with, where its positions allow it."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import torch
 
-from gptcli.checkpoints.model_folder import open_model
+from gptcli.generation.loaded_model import open_model
 from gptcli.model.resize import with_context
 from gptcli.tokenizer.char import char_tokenizer
 from tests.generation.conftest import ALPHABET, Sample, model_folder
@@ -17,13 +18,13 @@ CHARACTERS = sorted(ALPHABET)
 
 
 def test_a_context_beyond_the_training(tmp_path: Path) -> None:
-    """A model with rope goes on where one with learned positions has nothing; a shorter context is for all."""
+    """A model with rope has no last position; one with learned positions has. A shorter context works for all."""
     turning = model_folder(tmp_path / "turning", position="rope")
     prompt = ["-p", "abcdefg" * 6, "-n", "5", "-t", "0", "-v"]
-    assert "more than the context of 16" in Sample([turning])(*prompt).err
+    assert "more than the context window of 16" in Sample([turning])(*prompt).err
     longer = Sample([turning])(*prompt, "--context", "64")
     assert longer.code == 0
-    assert "more than the context" not in longer.err
+    assert "more than the context window" not in longer.err
     model = open_model(turning).model
     ids = torch.tensor([char_tokenizer(ALPHABET).encode("abcdefg" * 6)])
     first = with_context(model, 64)(ids)[0, -1, : len(ALPHABET)].argmax()
@@ -33,8 +34,8 @@ def test_a_context_beyond_the_training(tmp_path: Path) -> None:
 def test_learned_positions_end(sample: Sample) -> None:
     answer = sample("-p", "abc", "-n", "2", "--context", "17")
     assert answer.code == 2
-    assert "learned 16 positions, and has none for a context of 17" in answer.err
-    assert "model.position=rope" in answer.err
+    assert re.search("learned positions for 16 .*17", answer.err)
+    assert "model.position" in answer.err
     assert sample("-p", "abcdefgabcdefg", "-n", "2", "--context", "8").code == 0
 
 

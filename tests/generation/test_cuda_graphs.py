@@ -1,6 +1,6 @@
-"""Recorded steps against those that run one operation at a time, with a stand-in for the device's recordings.
+"""Decoding with CUDA graphs against eager decoding, with a stand-in for the device's graphs.
 
-The stand-in repeats a step as a CUDA graph does: on the same memory, and into the same tensor.
+The stand-in replays a step as a CUDA graph does: on the same memory, and into the same tensor.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from tests.model.variants import VARIANTS, variant
 WITHOUT_EXPERTS = [name for name in VARIANTS if not variant(name).n_expert]
 
 
-class Recorder:
-    """Counts recordings; each repeats its step."""
+class FakeCapture:
+    """Counts captures; each replay runs the step again."""
 
     def __init__(self) -> None:
-        self.recordings = 0
+        self.captures = 0
 
     def __call__(self, step: Step) -> Step:
-        self.recordings += 1
+        self.captures += 1
         logits = step()
 
         def replay() -> Tensor:
@@ -45,9 +45,9 @@ class Recorder:
 
 
 @pytest.fixture
-def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
-    """Every step is recorded from the second token on, at first for two cached tokens."""
-    made = Recorder()
+def capture(monkeypatch: pytest.MonkeyPatch) -> FakeCapture:
+    """Steps are captured from the second token on, at first for two cached tokens."""
+    made = FakeCapture()
     monkeypatch.setattr(context_window, "supports_cuda_graphs", lambda model: True)
     monkeypatch.setattr(context_window, "cuda_graph_capture", lambda device: made)
     monkeypatch.setattr(context_window, "EAGER_STEPS", 1)
@@ -56,19 +56,19 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
 
 
 @pytest.mark.parametrize("name", WITHOUT_EXPERTS)
-def test_a_recorded_step_is_a_step_past_the_context_too(recorder: Recorder, name: str) -> None:
+def test_a_captured_step_is_an_eager_step_past_the_context_too(capture: FakeCapture, name: str) -> None:
     for prefilled in (1, 5, 8, 9):
         assert check_slides(8, prefilled, name=name)
-    assert recorder.recordings > 4
+    assert capture.captures > 4
 
 
-def test_each_number_of_visible_tokens_is_recorded_once(recorder: Recorder) -> None:
+def test_each_number_of_visible_tokens_is_captured_once(capture: FakeCapture) -> None:
     check_slides(8, 1)
-    assert recorder.recordings == 2  # 4 and 8, over three contexts; the second token came before
+    assert capture.captures == 2  # 4 and 8, over three contexts; the second token came before
 
 
 @pytest.mark.parametrize("name", ["gpt2", "window"])
-def test_control_a_mask_that_hides_nothing(recorder: Recorder, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_control_a_mask_that_hides_nothing(capture: FakeCapture, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     append = StaticCacheView.append
 
     def all_seen(self: StaticCacheView, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -80,7 +80,7 @@ def test_control_a_mask_that_hides_nothing(recorder: Recorder, monkeypatch: pyte
         check_slides(8, 1, name=name)
 
 
-def test_memory_that_was_never_written_does_no_harm(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_was_never_written_does_no_harm(capture: FakeCapture, monkeypatch: pytest.MonkeyPatch) -> None:
     empty = torch.empty
 
     def dirty(*shape: object, **options: object) -> Tensor:
@@ -89,10 +89,10 @@ def test_memory_that_was_never_written_does_no_harm(recorder: Recorder, monkeypa
 
     monkeypatch.setattr(torch, "empty", dirty)
     check_slides(8, 3)
-    assert recorder.recordings
+    assert capture.captures
 
 
-def test_what_cannot_be_recorded_runs_as_it_is(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_cannot_be_captured_runs_eagerly(capture: FakeCapture, monkeypatch: pytest.MonkeyPatch) -> None:
     tries = 0
 
     def refuse(step: Step) -> Step:
@@ -106,14 +106,14 @@ def test_what_cannot_be_recorded_runs_as_it_is(recorder: Recorder, monkeypatch: 
     assert tries == 1
 
 
-def test_experts_and_a_cpu_are_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_experts_and_cpus_use_no_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context_window, "cuda_graph_capture", None)
     check_slides(8, 1)
     experts = next(name for name in VARIANTS if variant(name).n_expert)
     assert not cuda_graphs.supports_cuda_graphs(random_model(variant(experts)))
 
 
-def test_what_a_recording_reads_stays_alive(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_that_a_graph_reads_stays_alive(capture: FakeCapture, monkeypatch: pytest.MonkeyPatch) -> None:
     """A graph keeps none of the memory alive that was there before the capture, such as the slots of the mask."""
     made: list[weakref.ref[StaticCacheView]] = []
     init = StaticCacheView.__init__
@@ -129,39 +129,39 @@ def test_what_a_recording_reads_stays_alive(recorder: Recorder, monkeypatch: pyt
     monkeypatch.setattr(StaticCacheView, "__init__", watched)
     monkeypatch.setattr(context_window, "cuda_graph_capture", lambda device: forgetful)
     model = random_model(variant("gpt2"))
-    written = ContextWindow(model, 1)
-    written.prefill(torch.tensor([[1]]))
+    window = ContextWindow(model, 1)
+    window.prefill(torch.tensor([[1]]))
     for _ in range(8):
-        written.append(torch.tensor([[2]]))
+        window.append(torch.tensor([[2]]))
     gc.collect()
     assert len(made) == 3
     assert all(step() is not None for step in made)
 
 
-class SlowReader:
-    """Has the ids of a step while the model is at the next one."""
+class LateCopy:
+    """Returns the ids of a step while the model computes the next one."""
 
     def __init__(self) -> None:
         self._ids: list[list[int]] = []
 
-    def begin(self, tokens: Tensor) -> None:
+    def start(self, tokens: Tensor) -> None:
         self._ids.append(tokens[:, 0].tolist())
 
-    def read(self) -> list[int]:
+    def wait(self) -> list[int]:
         (ids,) = self._ids
         self._ids.clear()
         return ids
 
 
-def steps_of(model: GPT, reader: SlowReader | None) -> list[tuple[list[int], int]]:
+def steps_of(model: GPT, copy: LateCopy | None) -> list[tuple[list[int], int]]:
     config = SamplingConfig(num_samples=3, max_new_tokens=20, seed=5)
     prompt = torch.tensor([[1, 2, 3]])
     sampler = Sampler(config, torch.ones(23, dtype=torch.bool), prompt, prompt.device)
-    return [*_steps(ContextWindow(model, 3), sampler, prompt, 20, reader)]
+    return [*_steps(ContextWindow(model, 3), sampler, prompt, 20, copy)]
 
 
-def test_reading_late_changes_no_ids_and_no_slides() -> None:
+def test_late_copies_change_no_ids_and_no_slides() -> None:
     model = random_model(variant("gpt2", block_size=8))
-    late = steps_of(model, SlowReader())
+    late = steps_of(model, LateCopy())
     assert late == steps_of(model, None)
     assert {slides for _, slides in late} == {0, 1, 2, 3, 4}

@@ -11,10 +11,10 @@ import torch
 import transformers
 from torch import Tensor
 
-from gptcli.checkpoints.model_folder import LoadedModel, open_model
 from gptcli.config import ModelConfig
 from gptcli.exports.gguf import write_gguf
 from gptcli.exports.hf_folder import write_hf_folder
+from gptcli.generation.loaded_model import LoadedModel, open_model
 from gptcli.interop.gguf import GgufType
 from gptcli.tokenizer.bpe import train_bpe
 from gptcli.tokenizer.char import char_tokenizer

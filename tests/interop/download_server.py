@@ -1,4 +1,4 @@
-"""A stand-in for the Hugging Face Hub on this machine that models are downloaded from."""
+"""A local stand-in for the Hugging Face Hub that serves downloads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @dataclass
 class Repository:
-    """`owner/name`, whose files are those of a folder, and what was asked of it."""
+    """The repository `owner/name` with the files of a folder, and the requests for it."""
 
     url: str
     folder: Path
@@ -91,7 +91,7 @@ def download_server(folder: Path) -> Iterator[Repository]:
                 self.wfile.write(data)
 
         def log_message(self, *_arguments: Any) -> None:
-            """Quietly."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     repository.url = f"http://127.0.0.1:{server.server_port}"

@@ -1,4 +1,4 @@
-"""What stands in a GGUF file, read back by the gguf package."""
+"""The content of a GGUF file, read back with the gguf package."""
 
 from __future__ import annotations
 
@@ -157,11 +157,11 @@ def test_types(type: str, matrices: str, embedding: str, tmp_path: Path) -> None
         assert np.abs(values - original).max() <= steps[name] * np.abs(original).max()
 
 
-def test_without_merges_there_is_one_that_never_acts() -> None:
+def test_a_vocabulary_without_merges_gets_one_that_never_applies() -> None:
     assert gguf_vocabulary(char_tokenizer("ab"), 3, 0, None).merges == [NO_MERGES]
 
 
-def test_an_end_that_the_model_was_trained_with() -> None:
+def test_end_of_text_of_the_model() -> None:
     assert gguf_vocabulary(TOKENIZER, 10, 0, end_id=3).end_id == 3
 
 
@@ -173,7 +173,7 @@ def test_an_end_that_the_model_was_trained_with() -> None:
         {"normalizer": {"type": "NFC"}},
     ],
 )
-def test_what_llama_cpp_would_cut_otherwise_is_refused(change: dict[str, Any]) -> None:
+def test_tokenizers_that_cut_words_differently_are_refused(change: dict[str, Any]) -> None:
     document = json.loads(train_bpe(["some text, some more text"], 280).to_json())
     gguf_vocabulary(Tokenizer(document), 300, 0, None)
     with pytest.raises(ExportError, match="GGUF cannot hold this tokenizer"):

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from gptcli.checkpoints.model_folder import LoadedModel
 from gptcli.config import ModelConfig
 from gptcli.exports.gguf import write_gguf
+from gptcli.generation.loaded_model import LoadedModel
 from gptcli.interop import gguf, gguf_tensors, gguf_vocabulary
 from gptcli.interop.gguf import GgufType
 from gptcli.tokenizer.char import char_tokenizer

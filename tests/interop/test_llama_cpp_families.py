@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from gguf import GGUFWriter
 
-from gptcli.checkpoints.model_folder import LoadedModel
 from gptcli.errors import ExportError
 from gptcli.exports.gguf import write_gguf
+from gptcli.generation.loaded_model import LoadedModel
 from gptcli.interop import gguf_tensors
 from gptcli.interop.gguf import GgufType
 from gptcli.tokenizer.char import char_tokenizer
@@ -105,12 +105,12 @@ def test_windows_are_refused(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "model.gguf").exists()
 
 
-def test_a_window_that_hides_nothing(tmp_path: Path) -> None:
+def test_a_window_of_the_whole_context(tmp_path: Path) -> None:
     made = folder("mistral", tmp_path, sliding_window=96)
     assert difference(made, tmp_path, "f32") <= TOLERANCE["f32"]
 
 
-NO_COUNTERPART = {
+UNSUPPORTED = {
     "sinusoidal": "position = sinusoidal",
     "rmsnorm": "norm = rmsnorm",
     "strange": "logit_softcap = 5.0",
@@ -118,9 +118,9 @@ NO_COUNTERPART = {
 }
 
 
-@pytest.mark.parametrize(("name", "knob"), NO_COUNTERPART.items())
-def test_what_has_no_counterpart_is_refused_by_its_knobs(name: str, knob: str, tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match=knob):
+@pytest.mark.parametrize(("name", "setting"), UNSUPPORTED.items())
+def test_unsupported_settings_are_named(name: str, setting: str, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=setting):
         write_gguf(folder(name, tmp_path), tmp_path / "model.gguf", "f32")
 
 

@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from gptcli.checkpoints.model_folder import LoadedModel, open_model
 from gptcli.config import ModelConfig
 from gptcli.errors import ModelFolderError
 from gptcli.generation.context_window import ContextWindow
+from gptcli.generation.loaded_model import LoadedModel, open_model
 from gptcli.generation.stream import allowed_ids
 from gptcli.interop import huggingface
 from gptcli.model import gpt
@@ -181,7 +181,7 @@ def message(folder: Path) -> str:
         ("quantization_config", {"bits": 4}),
     ],
 )
-def test_another_architecture_is_refused_by_its_key(folder: Path, key: str, value: object) -> None:
+def test_unsupported_gpt2_keys_are_named(folder: Path, key: str, value: object) -> None:
     change_json(folder / "config.json", **{key: value})
     assert key in message(folder)
 
@@ -202,16 +202,14 @@ def test_another_architecture_is_refused_by_its_key(folder: Path, key: str, valu
         ("qwen3_moe", "mlp_only_layers", [1]),
     ],
 )
-def test_a_relative_that_is_not_computed_here_is_refused_by_its_key(
-    tmp_path: Path, row: str, key: str, value: object
-) -> None:
+def test_unsupported_llama_keys_are_named(tmp_path: Path, row: str, key: str, value: object) -> None:
     path = save(related_model(row), tmp_path / "model")
     change_json(path / "config.json", **{key: value})
     assert key in message(path)
 
 
 @pytest.mark.parametrize("kind", ["yarn", "llama3", "dynamic"])
-def test_other_ways_to_scale_rope_are_refused(tmp_path: Path, kind: str) -> None:
+def test_unsupported_rope_scaling_is_refused(tmp_path: Path, kind: str) -> None:
     path = save(related_model("llama"), tmp_path / "model")
     change_json(path / "config.json", rope_parameters={"rope_type": kind, "factor": 8.0, "rope_theta": 1e4})
     assert f'rope_type must be default or linear, not "{kind}"' in message(path)
@@ -236,9 +234,7 @@ def changed_weights(folder: Path, change: Callable[[dict[str, Tensor]], object])
         (lambda t: t.update({"transformer.ln_f.bias": torch.zeros(9)}), "ln_f.bias has shape [9] instead of [128]"),
     ],
 )
-def test_other_tensors_are_refused_by_name(
-    folder: Path, change: Callable[[dict[str, Tensor]], object], words: str
-) -> None:
+def test_wrong_tensors_are_named(folder: Path, change: Callable[[dict[str, Tensor]], object], words: str) -> None:
     assert words in message(changed_weights(folder, change))
 
 

@@ -148,9 +148,9 @@ def test_a_trained_model_says_the_same() -> None:
 
 def test_what_cannot_be_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     model = random_model(variant("gpt2"), torch.float32)
-    with pytest.raises(UsageError, match="take the place of float32"):
+    with pytest.raises(UsageError, match="float32"):
         Int8GPT(random_model(variant("gpt2"), torch.float64))
-    with pytest.raises(DeviceError, match="CPU only"):
+    with pytest.raises(DeviceError, match="need a CPU"):
         int8.require_int8(model.wte.weight.to("meta"))
     monkeypatch.setattr(int8, "ENGINE", "an engine of the future")
     with pytest.raises(DeviceError, match="no 8-bit kernels"):

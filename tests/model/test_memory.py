@@ -49,7 +49,7 @@ model = GPT(config.model)
 optimizer = Optimizer(model, config.optim, dtype)
 for _ in range(steps):
     ids = torch.randint(65, (config.train.batch_size, config.model.block_size + 1))
-    hidden = partial(model.hidden, recompute=checkpointing)
+    hidden = partial(model.hidden, activation_checkpointing=checkpointing)
     loss = accumulate_gradients(
         model, hidden, ids, micro_batch_size=micro, dtype=dtype, backward=optimizer.backward
     )

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from gptcli.checkpoints.checkpoint import Progress, read_progress
-from gptcli.checkpoints.model_folder import checkpoint_steps, open_model
+from gptcli.checkpoints.model_folder import checkpoint_steps
 from gptcli.dataset.folder import Dataset
+from gptcli.generation.loaded_model import open_model
 from gptcli.runs import pace, saving, session
 from gptcli.runs.completion import epoch_steps
 from gptcli.runs.events import CheckpointSaved, EvalMetrics, Event, Heartbeat, RunFinished, SampleDrawn, StepMetrics

@@ -16,7 +16,6 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner, Result
 
 from gptcli.checkpoints.checkpoint import Checkpoint
-from gptcli.checkpoints.model_folder import open_model
 from gptcli.checkpoints.run_folder import read_run
 from gptcli.checkpoints.tensors import digest, read_metadata
 from gptcli.cli.app import app
@@ -24,6 +23,7 @@ from gptcli.config.presets import PRESETS, fine_tuning
 from gptcli.config.values import flatten
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import UsageError
+from gptcli.generation.loaded_model import open_model
 from gptcli.interop.huggingface import tensors_to_hf
 from gptcli.model import resize
 from gptcli.runs import pretrained, session
@@ -221,11 +221,11 @@ def test_nothing_is_downloaded_for_an_impossible_request(monkeypatch: pytest.Mon
     """A shape is judged only once the model is known: 3 heads do not divide the default preset's width."""
     asked: list[str] = []
 
-    def local_model(thing: str, *, quiet: bool) -> Path:
+    def find_model(thing: str, *, quiet: bool) -> Path:
         asked.append(thing)
         return Path("nowhere")
 
-    monkeypatch.setattr(pretrained, "local_model", local_model)
+    monkeypatch.setattr(pretrained, "find_model", find_model)
     assert train("--init-from", "hf://owner/name", option).exit_code == 2
     assert asked == []
     refused("--init-from", "hf://owner/name", "--n-head", "3", code=1)

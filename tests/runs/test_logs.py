@@ -14,8 +14,8 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import EventA
 from tensorboard.summary.writer import event_file_writer
 from tensorboard.util.tensor_util import make_ndarray
 
-from gptcli.checkpoints.model_folder import open_model
 from gptcli.dataset.folder import Dataset, open_dataset
+from gptcli.generation.loaded_model import open_model
 from gptcli.runs import session, tensorboard
 from gptcli.runs.events import StepMetrics
 from gptcli.runs.logs import MetricsLog

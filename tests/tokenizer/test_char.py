@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import chain
 from pathlib import Path
+from typing import Literal
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -120,6 +122,29 @@ def test_unknown_characters_are_named_and_can_be_skipped() -> None:
     with pytest.raises(TokenizerError, match="'ß'"):
         list(tokenizer.encode_pieces(["abc", "aß"]))
     assert tokenizer.encode("a\x1bbß\udc80c", unknown="skip") == [0, 1, 2]
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_another_normalization_is_named(form: Literal["NFC", "NFD"]) -> None:
+    """An accent as a character of its own, or not: text that looks the same has other characters."""
+    tokenizer = char_tokenizer(normalize(form, "café e"))
+    text = normalize("NFC" if form == "NFD" else "NFD", "café")
+    with pytest.raises(TokenizerError, match=f"normalized to {form}") as caught:
+        tokenizer.encode(text)
+    assert f"normalize('{form}', text)" in caught.value.hint
+
+
+def test_a_normalization_that_knows_more_is_named() -> None:
+    with pytest.raises(TokenizerError, match=r"normalized to NFC, .* 1 unknown") as caught:
+        char_tokenizer("café e").encode("cafe\u0301!")
+    assert "`unknown = skip`" in caught.value.hint
+
+
+def test_no_normalization_is_named_where_none_helps() -> None:
+    for text in ("ß", "e\u0301", "\udc80"):
+        with pytest.raises(TokenizerError) as caught:
+            char_tokenizer("caf").encode(text)
+        assert "NF" not in str(caught.value) + caught.value.hint
 
 
 def test_a_literal_end_of_text_is_ordinary() -> None:

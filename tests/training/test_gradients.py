@@ -110,11 +110,11 @@ def test_control_without_a_balance_loss(monkeypatch: pytest.MonkeyPatch) -> None
 def check_recomputing(name: str, dropout: float) -> None:
     """Activations that are computed again give the same gradients to the last bit, and the same random stream."""
     found = []
-    for recompute in (False, True):
+    for setting in (False, True):
         torch.manual_seed(0)
         model = GPT(variant(name, dropout=dropout))
         ids = torch.randint(23, (4, 13))
-        spread, hidden = Spread(), partial(model.hidden, recompute=recompute)
+        spread, hidden = Spread(), partial(model.hidden, activation_checkpointing=setting)
         loss = accumulate_gradients(
             model,
             hidden,

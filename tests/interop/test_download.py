@@ -1,4 +1,4 @@
-"""`hf://owner/name` wherever a model stands: downloaded once, from a stand-in for the Hub, then found in the cache."""
+"""`hf://owner/name` as a model: downloaded once, from a stand-in for the Hub, then opened from the cache."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NEEDED = {names.CONFIG, names.GENERATION_CONFIG, names.TOKENIZER, names.MODEL, n
 
 
 def published(folder: Path) -> Path:
-    """A model with everything that lies about in repositories."""
+    """A model among the other files that repositories contain."""
     tokenizer = char_tokenizer("\n abcdefghij")
     config = ModelConfig(vocab_size=tokenizer.vocab_size, n_layer=1, n_head=2, n_embd=16, block_size=16)
     folder.mkdir()
@@ -81,7 +81,7 @@ def connected(hub: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("connected")
-def test_inspect_takes_a_revision_and_says_the_name(hub: Repository) -> None:
+def test_inspect_takes_a_revision(hub: Repository) -> None:
     done = CliRunner().invoke(app, ["inspect", "hf://owner/name@v1", "--json"])
     assert (done.exit_code, json.loads(done.stdout)["name"]) == (0, "name"), done.stderr
     assert hub.revisions == ["v1"]
@@ -105,7 +105,7 @@ def test_eval(tmp_path: Path) -> None:
         ("hf://owner/name@v7", "has no revision 'v7'"),
     ],
 )
-def test_what_is_not_there(address: str, words: str) -> None:
+def test_failed_downloads(address: str, words: str) -> None:
     done = CliRunner().invoke(app, ["sample", address])
     assert (done.exit_code, done.stdout) == (1, "")
     assert words in done.stderr
@@ -139,13 +139,13 @@ def test_addresses() -> None:
     assert local_model("runs/book") == Path("runs/book")
 
 
-def test_a_snapshot_is_called_as_its_repository() -> None:
+def test_a_snapshot_is_named_after_its_repository() -> None:
     assert model_name(Path(f"/cache/hub/models--owner--my-name/snapshots/{COMMIT}")) == "my-name"
     assert model_name(Path("/some/where/book/")) == "book"
 
 
 @pytest.mark.usefixtures("connected")
-def test_an_export_is_called_as_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_is_named_after_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["export", "hf://owner/name", "--to", "hf"])
     assert (done.exit_code, done.stdout) == (0, "name-hf\n"), done.stderr

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from gptcli.checkpoints.model_folder import LoadedModel
 from gptcli.config import ModelConfig
 from gptcli.errors import CorpusError, TokenizerError, UsageError
+from gptcli.generation import scoring
+from gptcli.generation.loaded_model import LoadedModel
+from gptcli.generation.scoring import strided_windows
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
 from gptcli.model.gpt import GPT
 from gptcli.model.resize import with_context
-from gptcli.report import scores
-from gptcli.report.scores import score_texts, strided_windows
 from gptcli.tokenizer.char import char_tokenizer
 
 TEXT = "the quick brown fox jumps over the lazy dog, é and 中. " * 4
@@ -62,7 +62,7 @@ def transformers_loss(folder: LoadedModel, ids: list[int], stride: int) -> float
 
 def score(folder: LoadedModel, path: Path, stride: int) -> float:
     path.write_text(TEXT, encoding="utf-8")
-    return score_texts(folder, [str(path)], (), stride, skip_unknown=False).total.loss
+    return folder.score([str(path)], stride=stride).total.loss
 
 
 @pytest.mark.parametrize("stride", [1, 5, 8, CONTEXT - 1, CONTEXT])
@@ -77,11 +77,11 @@ def test_control_scoring_from_another_token_on_changes_the_figure(
     expected = transformers_loss(folder, folder.tokenizer.encode(TEXT), 8)
     true_windows = strided_windows
 
-    def shifted(*sizes: int) -> list[scores.ScoredWindow]:
+    def shifted(*sizes: int) -> list[scoring.ScoredWindow]:
         windows = true_windows(*sizes)
-        return [scores.ScoredWindow(w.begin, w.end, min(w.end, w.first_scored + 1)) for w in windows]
+        return [scoring.ScoredWindow(w.begin, w.end, min(w.end, w.first_scored + 1)) for w in windows]
 
-    monkeypatch.setattr(scores, "strided_windows", shifted)
+    monkeypatch.setattr(scoring, "strided_windows", shifted)
     assert score(folder, tmp_path / "a.txt", 8) != pytest.approx(expected, rel=FLOAT32)
 
 
@@ -94,7 +94,7 @@ def test_with_overlap_every_token_but_the_first_is_scored_once(tokens: int, stri
 def test_bits_and_totals(folder: LoadedModel, tmp_path: Path) -> None:
     for name, text in (("a.txt", TEXT), ("b.txt", "the dog é")):
         (tmp_path / name).write_text(text, encoding="utf-8")
-    result = score_texts(folder, [str(tmp_path)], ("*.txt",), None, skip_unknown=False)
+    result = folder.score([str(tmp_path)])
     one, two = result.texts
     assert [one.name, two.name] == ["a.txt", "b.txt"]
     assert result.total.nats == pytest.approx(one.nats + two.nats)
@@ -108,9 +108,7 @@ def test_progress_goes_from_text_to_text(folder: LoadedModel, tmp_path: Path) ->
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text(TEXT, encoding="utf-8")
     told: list[tuple[str, int, int]] = []
-    score_texts(
-        folder, [str(tmp_path)], ("*.txt",), None, skip_unknown=False, on_progress=lambda *now: told.append(now)
-    )
+    folder.score([str(tmp_path)], on_progress=lambda *now: told.append(now))
     done = [count for _, count, _ in told]
     size = len(TEXT.encode())
     assert {(stage, total) for stage, _, total in told} == {("scoring", 2 * size)}
@@ -123,15 +121,15 @@ def test_what_cannot_be_scored(folder: LoadedModel, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("dog!", encoding="utf-8")
     with pytest.raises(TokenizerError, match=r"a\.txt' cannot be encoded: the tokenizer does not know .*!"):
-        score_texts(folder, [str(path)], (), None, skip_unknown=False)
-    scores = score_texts(folder, [str(path)], (), None, skip_unknown=True)
+        folder.score([str(path)])
+    scores = folder.score([str(path)], unknown="skip")
     assert scores.total.tokens == 3
-    assert "characters left out, which the tokenizer does not know" in scores.notes[0]
-    with pytest.raises(UsageError, match="context is 16"):
-        score_texts(folder, [str(path)], (), 17, skip_unknown=True)
+    assert "1 character" in scores.notes[0]
+    with pytest.raises(UsageError, match=r"stride.*16"):
+        folder.score([str(path)], stride=17, unknown="skip")
     path.write_text("d", encoding="utf-8")
     with pytest.raises(CorpusError, match="too short"):
-        score_texts(folder, [str(path)], (), None, skip_unknown=True)
+        folder.score([str(path)], unknown="skip")
     with_context(folder.model, 1)
-    with pytest.raises(UsageError, match="context of 1"):
-        score_texts(folder, [str(path)], (), None, skip_unknown=True)
+    with pytest.raises(UsageError, match="context of 1 token"):
+        folder.score([str(path)], unknown="skip")

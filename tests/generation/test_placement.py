@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gptcli.cli import threads
-from gptcli.generation.load import MANY_TEXTS, ONE_THREAD_BELOW, bind_submodules, decoding_threads, place
+from gptcli.generation.placement import MANY_TEXTS, ONE_THREAD_BELOW, bind_submodules, decoding_threads, place
 from gptcli.model.gpt import MLP
 from gptcli.model.int8 import Int8GPT
 from tests.model.reference import random_model

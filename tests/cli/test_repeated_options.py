@@ -1,0 +1,43 @@
+"""An option with one value may be given once; options that are lists, and switches, may repeat."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from gptcli.cli.app import app
+from gptcli.cli.command import Command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["sample", "x", "-t", "0.2", "-t", "1.5"], "--temperature"),
+        (["sample", "x", "-t", "0.2", "--temperature=0.2"], "--temperature"),
+        (["eval", "x", "y", "--stride", "1", "--stride", "1"], "--stride"),
+        (["train", "x", "--lr", "1", "--max-steps", "5", "--lr", "2"], "--lr"),
+        (["tokenize", "x", "-o", "a", "--out", "b"], "--out"),
+        (["inspect", "--preset", "nano", "--preset", "tiny"], "--preset"),
+        (["export", "x", "--to", "hf", "--to", "gguf"], "--to"),
+        (["bench", "--device", "cpu", "--device", "cuda"], "--device"),
+    ],
+)
+def test_a_second_value_is_refused(arguments: list[str], named: str) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    told = " ".join(result.stderr.split())
+    assert named in told
+    assert "given 2 times" in told
+
+
+def test_lists_and_switches_may_repeat() -> None:
+    given: list[list[str]] = []
+    only = typer.Typer()
+
+    @only.command(cls=Command)
+    def command(stop: list[str] = [], quiet: bool = False) -> None:  # noqa: B006 - typer's way to declare a list
+        given.append(stop)
+
+    assert CliRunner().invoke(only, ["--stop", "a", "--quiet", "--stop", "b", "--quiet"]).exit_code == 0
+    assert given == [["a", "b"]]
