@@ -18,7 +18,7 @@ from gptcli.checkpoints.tensors import read_metadata
 from gptcli.checkpoints.weights import stored_step
 from gptcli.config import CHANGEABLE_ON_RESUME, DataConfig, RunConfig, TokenizerConfig, differences, parse_section
 from gptcli.dataset.folder import Dataset
-from gptcli.dataset.place import dataset_roots, restore_interrupted
+from gptcli.dataset.place import dataset_roots
 from gptcli.dataset.preparing import OnProgress, Prepared, find_or_prepare
 from gptcli.errors import GptcliError, ModelFolderError, StorageError, UsageError
 from gptcli.model.cost import parameter_shapes
@@ -75,7 +75,6 @@ def make_plan(
     `on_progress` is told how preparing the data advances; `quiet` hides the progress of downloads. Raises the errors of
     `decide`, of the data, and of `complete`; UsageError for a run of other data or with other fixed settings.
     """
-    restore_interrupted(*request.data)
     decision = decide(request, quiet=quiet)
     device, moved = training_device(request, decision)
     check(request, decision, device)
