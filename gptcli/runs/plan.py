@@ -14,12 +14,12 @@ from torch import Tensor
 
 from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import Checkpoint, newest_checkpoint
-from gptcli.checkpoints.run_folder import StoredRun, last_logged_step, next_free
+from gptcli.checkpoints.run_folder import StoredRun, logged_saves, next_free
 from gptcli.checkpoints.tensors import read_metadata
 from gptcli.checkpoints.weights import stored_step
 from gptcli.config import CHANGEABLE_ON_RESUME, DataConfig, RunConfig, TokenizerConfig, differences, parse_section
 from gptcli.dataset.folder import Dataset
-from gptcli.dataset.place import dataset_roots, restore_interrupted
+from gptcli.dataset.place import dataset_roots
 from gptcli.dataset.preparing import OnProgress, Prepared, find_or_prepare
 from gptcli.errors import GptcliError, ModelFolderError, StorageError, UsageError
 from gptcli.model.cost import parameter_shapes
@@ -78,7 +78,6 @@ def make_plan(
     `on_progress` is told how preparing the data advances; `quiet` hides the progress of downloads. Raises the errors of
     `decide`, of the data, and of `complete`; UsageError for a run of other data or with other fixed settings.
     """
-    restore_interrupted(*request.data)
     decision = decide(request, quiet=quiet)
     device, moved = training_device(request, decision)
     check(request, decision, device)
@@ -197,7 +196,7 @@ def _weights_to_start_over(run: StoredRun, damaged: list[str]) -> dict[str, Tens
     """The weights from which a run without checkpoints starts over; None for random ones.
 
     Raises ModelFolderError for a run that lost its checkpoints: starting over would cut its log and replace its
-    results. A run that was killed before its first checkpoint has logged no step after that was due.
+    results. A run that never had one was killed before its first save, or has logged that every save failed.
     """
     instead = "from a copy, or start another run with `resume = never`; the best weights are untouched."
     if damaged:
@@ -205,9 +204,10 @@ def _weights_to_start_over(run: StoredRun, damaged: list[str]) -> dict[str, Tens
         raise ModelFolderError(message, f"Restore one {instead}")
     initial = stored_initial_state(run) if run.config.train.init_from else None
     best = 0 if initial else stored_step(read_metadata(run.path / names.MODEL)) or 0
-    step = max(best, last_logged_step(run.path))
+    logged, failed = logged_saves(run.path)
+    step, save_every = max(best, logged), run.config.train.save_every
     has_folder = (run.path / names.CHECKPOINTS).is_dir()
-    if step > (run.config.train.save_every if has_folder else 0):
+    if (step > save_every and failed < logged // save_every) if has_folder else step > 0:
         problem = f"its folder 'checkpoints' is {'empty' if has_folder else 'missing'}"
         message = f"'{run.path}' was trained for at least {step:,} steps, but {problem}."
         raise ModelFolderError(message, f"Restore its checkpoints {instead}")

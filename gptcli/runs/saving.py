@@ -56,7 +56,7 @@ class Saving:
             self.failed_saves += 1
             if self.failed_saves >= MAX_FAILED_SAVES or is_last():
                 raise
-            yield SaveFailed(step, f"{error.message} Training continues.")
+            yield SaveFailed(step, f"{error.message} Training continues.", checkpoint=True)
             return
         self.saved_step, self.failed_saves = step, 0
         yield CheckpointSaved(step)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 
 from gptcli.checkpoints import names
@@ -73,13 +73,18 @@ def train(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[Event
         board = logs.enter_context(closing(TensorBoardLog(run.path, plan.config, progress.step)))
         saving = Saving(run, plan.dataset, lock, progress.step if plan.checkpoint else None)
         session = Session(_trainer(plan, run), progress, saving, sync_log=metrics.sync, should_stop=should_stop)
-        for event in session.fit():
-            writes = [partial(metrics.write, event), partial(board.write, event)]
-            if isinstance(event, RunFinished):
-                writes.append(partial(write_card, run, plan.dataset, progress))
-            for write in writes:
-                yield from attempt(progress.step, write)
-            yield event
+        try:
+            for event in session.fit():
+                writes = [partial(metrics.write, event), partial(board.write, event)]
+                if isinstance(event, RunFinished):
+                    writes.append(partial(write_card, run, plan.dataset, progress))
+                for write in writes:
+                    yield from attempt(progress.step, write)
+                yield event
+        except StorageError as error:
+            with suppress(StorageError):
+                metrics.write(SaveFailed(progress.step, error.message, checkpoint=True))
+            raise
 
 
 def _tidy_up(run: StoredRun, plan: Plan, progress: Progress, end: StopReason) -> RunFinished:

@@ -97,12 +97,11 @@ def test_a_run_with_a_damaged_checkpoint(folder: Path) -> None:
 
 @pytest.mark.parametrize("steps", [0, 9])
 def test_a_run_without_a_checkpoint(folder: Path, steps: int) -> None:
-    """As if it had been killed before its first checkpoint. Its log is read, then cut to nothing."""
+    """As if it had been killed before its first checkpoint."""
     train(stop_after=steps)
     shutil.rmtree(folder / "run/checkpoints")
     (folder / "run/checkpoints").mkdir()
     reads = reads_on_resume()
-    assert reads.pop("metrics.jsonl") == 2
     assert_once(reads)
 
 
@@ -134,7 +133,6 @@ def test_a_fine_tuned_run_that_was_killed_before_its_first_checkpoint(
         with pytest.raises(KeyboardInterrupt):
             train(str(base))
     reads = reads_on_resume(str(base))
-    assert reads.pop("metrics.jsonl") == 2
     assert_once(reads)
     assert reads["model.safetensors"] == 1
 
