@@ -68,7 +68,7 @@ def training(result: Any) -> Figure:
 
 
 def writing(result: Any) -> Figure:
-    """Tokens per second of GPT-2 124M by the number of tokens before, and by sequences at once."""
+    """Tokens per second of GPT-2 124M by the length of the prompt, and by sequences at once."""
     bandwidth, compute = result["read_bandwidth"], result["matrix_rate"] / result["flops_per_token"]
     figure = Figure(figsize=(10, 3.9), layout="constrained")
     one, many = figure.subplots(1, 2)
@@ -78,8 +78,8 @@ def writing(result: Any) -> Figure:
         ax.set_ylabel("tokens per second")
     many.axhline(compute, color=OTHER, linestyle=":", linewidth=1.5)
     one.set_ylim(bottom=0)
-    one.set_xlabel("tokens before, one sequence")
-    many.set_xlabel("sequences at once, 64 tokens before")
+    one.set_xlabel("prompt tokens, one sequence")
+    many.set_xlabel("sequences at once, 64 prompt tokens")
     one.legend(["measured", "memory bandwidth"], frameon=False, loc="lower left")
     many.legend(["measured", "memory bandwidth", "matrix rate"], frameon=False, loc="lower right")
     _title(figure, "Generating with GPT-2 124M (float32, CPU)")
