@@ -1,8 +1,8 @@
 """The effect of each model setting on the loss, at equal compute.
 
-A small character model is trained many times: once as GPT-2, and once with each change. Every training spends the same
+A small character model is trained many times: once as GPT-2, and once with each change. Every run spends the same
 FLOPs, as `gptcli inspect` counts them, so a model with more FLOPs per token trains on fewer tokens; the schedule ends
-with the training. The FLOPs of the optimizer are not counted. The loss is that of a full pass over the held-out part.
+with the run. The FLOPs of the optimizer are not counted. The loss is that of a full pass over the held-out part.
 Losses do not depend on other programs on the machine; times would, so none are reported.
 
     python -m benchmarks.architectures TEXT     # trains, draws the picture, prints the tables of docs/architectures.md
@@ -77,7 +77,7 @@ SHARES = {"GPT-2": (2.0, 0.5), "modern": (2.0, 0.5)}
 """Other budgets for these models, as multiples of the main one."""
 
 Task = tuple[str, str, float, int]
-"""A training: model, optimizer, share of the budget, seed."""
+"""A training run: model, optimizer, share of the budget, seed."""
 
 
 def config_of(change: str, optimizer: str, vocab_size: int) -> RunConfig:
@@ -122,7 +122,7 @@ def train(task: Task, dataset: Path) -> float:
 
 
 def tasks() -> list[Task]:
-    """All trainings, seed by seed."""
+    """All training runs, seed by seed."""
     whole = [(change, "muon", 1.0) for change in CHANGES] + [(change, "adamw", 1.0) for change in ADAMW]
     parts = [(change, "muon", share) for change, shares in SHARES.items() for share in shares]
     return [(*one, seed) for seed, one in product(SEEDS, parts + whole)]

@@ -26,7 +26,7 @@ LOSS = 1.886
 MOMENT = 180.0
 """Seconds after which the best loss is reported."""
 PATIENCE = 600.0
-"""Seconds after which a training that has not reached the loss is stopped."""
+"""Seconds after which a run that has not reached the loss is stopped."""
 LOOK_EVERY = 0.02
 
 
