@@ -81,8 +81,8 @@ def _runs_in(folder: Path) -> list[Path]:
 def read_model(folder: Path, checkpoint: str = "best") -> StoredModel:
     """Read a model: its `best` weights, those of the `last` checkpoint, or of the checkpoint of a step.
 
-    Of a run without best weights the last checkpoint is read, with a note. Raises ModelFolderError, TokenizerError, or
-    UsageError for a `checkpoint` that cannot be.
+    A run that was not evaluated yet has no best weights: its last checkpoint is read, with a note. Raises
+    ModelFolderError, TokenizerError, or UsageError for an impossible `checkpoint`.
     """
     config = read_model_config(folder)
     verify_run_files(folder)
@@ -92,7 +92,7 @@ def read_model(folder: Path, checkpoint: str = "best") -> StoredModel:
         rows, ids = f"{config.vocab_size:,}", f"{tokenizer.vocab_size:,}"
         raise TokenizerError(
             f"The tokenizer in '{folder}' has {ids} ids, but the model has only {rows} rows.",
-            "Train it on some text first, which adds the rows: gptcli train TEXT --init-from FOLDER",
+            "Train it on some text first, which adds the rows: `gptcli train TEXT --init-from FOLDER`.",
         )
     source, notes = _weights_folder(folder, checkpoint)
     tensors, metadata, file = read_weights(source, config)
@@ -123,10 +123,13 @@ def _weights_folder(folder: Path, checkpoint: str) -> tuple[Path, tuple[str, ...
     steps, has_best = checkpoint_steps(folder), has_weights(folder)
     if checkpoint == "best" and has_best:
         return folder, ()
+    was_evaluated = names.MODEL in read_json(folder / MANIFEST_FILE, missing_ok=True).get("files", {})
+    if checkpoint == "best" and steps and was_evaluated:
+        hint = "Restore it from a copy, or use `checkpoint = last`."
+        raise ModelFolderError(f"The best weights, '{folder / names.MODEL}', are missing.", hint)
     found = steps[-1:] if checkpoint in ("best", "last") else [step for step in steps if str(step) == checkpoint]
     if found:
-        missing = f"'{folder}' has no best weights: nothing was evaluated yet, or {names.MODEL} is lost."
-        note = f"{missing} Using the last checkpoint, of step {found[0]:,}."
+        note = f"'{folder}' was not evaluated yet: using the weights of its last checkpoint, of step {found[0]:,}."
         return names.checkpoint_folder(folder, found[0]), (note,) if checkpoint == "best" else ()
     there = [*(["best"] if has_best else []), *(["last"] if steps else []), *map(str, steps)]
     if there:

@@ -13,12 +13,12 @@ import torch
 
 from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import Checkpoint, newest_checkpoint
-from gptcli.checkpoints.run_folder import StoredRun, last_logged_step, next_free
+from gptcli.checkpoints.run_folder import StoredRun, logged_saves, next_free
 from gptcli.checkpoints.tensors import read_metadata
 from gptcli.checkpoints.weights import stored_step
 from gptcli.config import CHANGEABLE_ON_RESUME, DataConfig, RunConfig, TokenizerConfig, differences, parse_section
 from gptcli.dataset.folder import Dataset
-from gptcli.dataset.place import dataset_roots, restore_interrupted
+from gptcli.dataset.place import dataset_roots
 from gptcli.dataset.preparing import OnProgress, Prepared, find_or_prepare
 from gptcli.errors import GptcliError, ModelFolderError, StorageError, UsageError
 from gptcli.model.cost import parameter_shapes
@@ -75,7 +75,6 @@ def make_plan(
     `on_progress` is told how preparing the data advances; `quiet` hides the progress of downloads. Raises the errors of
     `decide`, of the data, and of `complete`; UsageError for a run of other data or with other fixed settings.
     """
-    restore_interrupted(*request.data)
     decision = decide(request, quiet=quiet)
     device, moved = training_device(request, decision)
     check(request, decision, device)
@@ -191,7 +190,7 @@ def _refuse_changes(run: StoredRun, config: RunConfig, dataset: Dataset) -> None
 def _refuse_to_start_over(run: StoredRun, damaged: list[str]) -> None:
     """Raise ModelFolderError for a run that lost its checkpoints: starting over would cut its log and its results.
 
-    A run that was killed before its first checkpoint has none either; it has logged no step after the first save.
+    A run without one so far was killed before its first save, or has logged that every save failed.
     """
     instead = "from a copy, or start another run with `resume = never`; the best weights are untouched."
     if damaged:
@@ -203,8 +202,9 @@ def _refuse_to_start_over(run: StoredRun, damaged: list[str]) -> None:
     if best and not folder.is_dir():
         message = f"'{run.path}' has weights of step {best:,}, but its folder 'checkpoints' is missing."
         raise ModelFolderError(message, f"Restore it {instead}")
-    step = max(best, last_logged_step(run.path))
-    if step > run.config.train.save_every:
+    step, failed = logged_saves(run.path)
+    if max(best, step) > run.config.train.save_every and failed < step // run.config.train.save_every:
+        step = max(best, step)
         message = f"'{run.path}' was trained for at least {step:,} steps, but its folder 'checkpoints' is empty."
         raise ModelFolderError(message, f"Restore a checkpoint {instead}")
 

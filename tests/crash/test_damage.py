@@ -57,11 +57,14 @@ def check_newest(sessions: Sessions, stopped: Path, place: Path, damage: Damage,
 
 
 def check_told(sessions: Sessions, stopped: Path, place: Path, damage: Damage) -> None:
-    """A damaged file that must be sound for training and sampling is named by both."""
+    """A damaged file is named by training, and by sampling unless it does not use the file."""
     folder = sessions.copy(stopped)
     damage(folder / place)
     for arguments in (TRAIN, SAMPLE):
         status = sessions.server.run(folder, arguments=arguments)
+        if arguments == SAMPLE and place.name == "gptcli.toml":
+            assert status == 0, said(folder)
+            continue
         assert status == 1, said(folder)
         assert place.name in checked_text(folder, status), said(folder)
     sessions.done_with(folder)

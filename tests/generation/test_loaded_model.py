@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from gptcli.checkpoints import names
 from gptcli.errors import ConfigError, DeviceError, OutOfMemoryError, TokenizerError, UsageError
 from gptcli.generation import loaded_model
 from gptcli.generation.loaded_model import LoadedModel, load, open_model, sampling_config, turns
@@ -131,7 +130,6 @@ def test_commands_know_runs_by_name_and_runs_without_an_evaluation(cli: CommandL
     data = small_dataset(cli.folder, corpus[:2000])
     flags = {"train.eval_every": 9, "train.save_every": 2}
     run(data, cli.folder / "runs/novel", flags, stop_after=3)
-    (cli.folder / "runs/novel" / names.MODEL).unlink(missing_ok=True)
     book = str(cli.folder / "book.txt")
     for command in (["sample", "novel", "-n", "3"], ["eval", "novel", book], ["export", "novel", "--to", "hf"]):
         result = cli(*command)
