@@ -21,7 +21,7 @@ from gptcli.config import CHANGEABLE_ON_RESUME, DataConfig, RunConfig, Tokenizer
 from gptcli.dataset.folder import Dataset
 from gptcli.dataset.place import dataset_roots
 from gptcli.dataset.preparing import OnProgress, Prepared, find_or_prepare
-from gptcli.errors import GptcliError, ModelFolderError, StorageError, UsageError
+from gptcli.errors import GptcliError, ModelFolderError, StorageError, UsageError, size
 from gptcli.model.cost import parameter_shapes
 from gptcli.runs.budget import why_finished
 from gptcli.runs.completion import complete
@@ -95,7 +95,7 @@ def plan_for(request: Request, decision: Decision, dataset: Dataset, device: tor
     completed = complete(request, decision, dataset, device)
     disk = _disk(completed.config)
     refusal = completed.refusal or _disk_refusal(decision.path, disk)
-    notes = [*completed.notes, f"Disk: a checkpoint and the best weights take {disk / 1e9:.2f} GB."]
+    notes = [*completed.notes, f"Disk: a checkpoint and the best weights take {size(disk)}."]
     checkpoint, damaged, initial = None, dict[int, str](), None
     if isinstance(decision, Resume):
         _refuse_changes(decision.run, completed.config, dataset)
@@ -231,6 +231,6 @@ def _disk_refusal(path: Path, needed: int) -> StorageError | None:
     if needed <= free:
         return None
     return StorageError(
-        f"A checkpoint and the best weights need {needed / 1e9:.2f} GB of disk, and {free / 1e9:.2f} GB are free.",
+        f"A checkpoint and the best weights need {size(needed)} of disk, and {size(free)} are free.",
         "Free some space, or choose another place with `out`.",
     )
