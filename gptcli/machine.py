@@ -1,4 +1,4 @@
-"""Resources of this machine: memory, cores, a compiler."""
+"""Resources of this machine: memory, cores, compiler."""
 
 from __future__ import annotations
 

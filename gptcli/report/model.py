@@ -160,7 +160,7 @@ def activations(config: ModelConfig, batch_size: int, length: int) -> tuple[Stag
         "sinusoidal": [Stage("sinusoids", (T, C), 1, "positions as sines and cosines, added")],
         "rope": [],
     }
-    turned = "queries by head" + (", turned by position" if config.position == "rope" else "")
+    rotated = "queries by head" + (", rotated by position" if config.position == "rope" else "")
     router = [Stage("h.*.mlp.router", (B, T, config.n_expert), L, "a probability for each expert")]
     before, after = ("norm before", "the sum") if config.norm_placement == "pre" else ("norm after", "the normed sum")
     return (
@@ -169,9 +169,9 @@ def activations(config: ModelConfig, batch_size: int, length: int) -> tuple[Stag
         *position[config.position],
         Stage("h.*.ln_1", stream, L, f"{before} attention"),
         Stage("h.*.attn.c_attn", (B, T, sum(config.qkv_rows)), L, "queries, keys and values"),
-        Stage("h.*.attn q", (B, H, T, D), L, turned),
+        Stage("h.*.attn q", (B, H, T, D), L, rotated),
         Stage("h.*.attn k, v", (B, G, T, D), L, "keys and values by head"),
-        Stage("h.*.attn weights", (B, H, T, T), L, "who sees whom"),
+        Stage("h.*.attn weights", (B, H, T, T), L, "attention of each token to each other"),
         Stage("h.*.attn heads", (B, H, T, D), L, "weighted values by head"),
         Stage("h.*.attn.c_proj", stream, L, "attention's output"),
         Stage("h.*.ln_2", stream, L, f"{before} the MLP"),
