@@ -206,11 +206,10 @@ def _require_known(path: Path) -> None:
         refuse_pickles(path)
     if path.suffix == ".safetensors" and path.is_file():
         raise ModelFolderError(f"'{path}' is the weights of a model alone.", "Give the folder that it belongs to.")
-    if path.exists():
-        return
-    if str(path) in (*PRESETS, *PRESET_ALIASES):
-        raise GptcliError(f"There is no file or folder '{path}'.", f"For the preset use `preset = {path}`.")
-    raise GptcliError(f"There is no file or folder '{path}'.", "Check the path.")
+    if not path.exists():
+        is_preset = str(path) in (*PRESETS, *PRESET_ALIASES)
+        hint = f"For the preset use `preset = {path}`." if is_preset else "Check the path."
+        raise GptcliError(f"There is no file or folder '{path}'.", hint)
 
 
 def within_context(length: int | None, context: int) -> int:

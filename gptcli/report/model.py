@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from gptcli.config import DtypeName, ModelConfig
+from gptcli.generation.placement import decoding_dtype
 from gptcli.machine import process_memory
 from gptcli.model.cost import FLOPS_FORMULA, cache_bytes, forward_flops, parameter_shapes, training_flops
 from gptcli.model.devices import choose_device, choose_dtype
@@ -106,8 +107,7 @@ def describe_model(
     """
     device = choose_device("auto")
     chosen = choose_dtype(dtype_name, device, config.n_embd)
-    wanted: DtypeName | None = None if device.type == "cuda" else "float32"  # as `sample` decodes
-    sampling_dtype = choose_dtype(wanted, device, config.n_embd).dtype
+    sampling_dtype = decoding_dtype(None, device, config.n_embd)
     process = process_memory(device.type, trains=True)
     training = training_memory(
         *(config, batch_size, chosen.dtype, device.type, process), activation_checkpointing=activation_checkpointing

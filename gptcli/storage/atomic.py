@@ -62,7 +62,7 @@ def new_directory(
 
     The body adds files. Then the manifest is written (unless None), and the folder is renamed into place. Raises
     StorageError if anything except an empty folder is at `final`, unless `replace` is set. Replacing takes two
-    renamings; if the process is killed between them, the next `remove_leftovers` puts the old folder back.
+    renames; if the process is killed between them, the next `remove_leftovers` puts the old folder back.
     """
     refuse_working_folder(final)
     with disk_errors(final):
@@ -157,12 +157,10 @@ def _hidden(final: Path, suffix: str) -> Path:
 
 def _is_another_process(number: int) -> bool:
     """Whether another process with this number is running."""
-    if number == os.getpid():
-        return False
     try:
         os.kill(number, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:  # a process of another user
         return True
-    return True
+    return number != os.getpid()
