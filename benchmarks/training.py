@@ -15,6 +15,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,7 +30,8 @@ from gptcli.config import Compile, ModelConfig
 from gptcli.interop.huggingface import config_to_hf
 from gptcli.model.cost import training_flops
 from gptcli.model.devices import AMX_PAYS_FROM_WIDTH, autocast, dtype_name, has_amx, torch_dtype
-from gptcli.runs.completion import complete_config
+from gptcli.runs.completion import complete
+from gptcli.runs.decision import NewRun
 from gptcli.runs.request import Request
 from gptcli.training import runtime
 from gptcli.training.trainer import Trainer
@@ -57,8 +59,8 @@ def gptcli_trainer(
     shape = config.model_dump(exclude={"vocab_size"})
     how = {"batch_size": sequences, "dtype": dtype_name(dtype), "compile": compiled}
     dataset = random_dataset(config.vocab_size, config.block_size, seed=0)
-    request = Request("gpt2", {"model": shape, "optim": {"lr": 1e-4}, "train": how})
-    return new_trainer(complete_config(request, dataset, device, None).config, dataset, device)
+    request = Request(preset="gpt2", file={"model": shape, "optim": {"lr": 1e-4}, "train": how})
+    return new_trainer(complete(request, NewRun(Path()), dataset, device).config, dataset, device)
 
 
 def transformers_update(

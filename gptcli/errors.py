@@ -1,7 +1,7 @@
 """The exception tree: every failure that a user can cause or meet.
 
     GptcliError                exit 1, expected failure
-    ├── UsageError             exit 2, wrong options
+    ├── UsageError             exit 2, wrong arguments
     │   └── ConfigError        exit 2, an unknown config key or a bad value
     ├── CorpusError            text that cannot be read or used
     ├── TokenizerError         a bad tokenizer file, or text that it cannot encode
@@ -14,9 +14,8 @@
     ├── NonFiniteError         exit 3, the loss became NaN or infinite
     └── Interrupted            exit 129, 130 or 143, stopped by a signal after saving
 
-Each has a message and a hint. They name a setting in backticks, as in `train.micro_batch_size = 4` or `out`, and never
-an option: the command line translates settings into options, and errors into text and an exit code. Nothing below it
-prints or exits.
+Each has a message and a hint, which name settings in backticks: `train.micro_batch_size = 4`, `out`. The command line
+translates settings into options, and errors into text and an exit code. Nothing below it prints or exits.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class GptcliError(Exception):
 
 
 class UsageError(GptcliError):
-    """Options that contradict each other or are out of range."""
+    """Arguments that contradict each other or are out of range."""
 
     exit_code = 2
 

@@ -19,7 +19,7 @@ from gptcli.checkpoints.model_card import model_card
 from gptcli.checkpoints.small_files import RESTORE, listed_files, read_json, read_small, verified_files
 from gptcli.checkpoints.tensors import fingerprint, read_metadata, tensor_file
 from gptcli.checkpoints.weights import stored_loss, stored_step, weights_metadata
-from gptcli.config import ModelConfig, RunConfig, parse_config, parse_config_file, to_toml
+from gptcli.config import ModelConfig, RunConfig, parse_config_file, parse_section, to_toml
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import ConfigError, ModelFolderError, StorageError, clause
 from gptcli.interop.hub import model_name
@@ -127,7 +127,7 @@ def _stored_run(path: Path, manifest: Mapping[str, object], run_config: bytes) -
     data = manifest.get("data")
     try:
         assert isinstance(data, dict)
-        config = parse_config(parse_config_file(run_config, path / names.RUN_CONFIG))
+        config = parse_section(RunConfig, parse_config_file(run_config, path / names.RUN_CONFIG))
         return StoredRun(path, config, str(data["name"]), str(data["fingerprint"]), {})
     except ConfigError as error:
         raise ModelFolderError(f"'{path / names.RUN_CONFIG}' is damaged: {error.message}", RESTORE) from None
