@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,16 +17,7 @@ from gptcli.dataset.corpus import Corpus, scan
 from gptcli.dataset.folder import Dataset, is_dataset, open_dataset
 from gptcli.dataset.manifest import FORMAT, SourceEntry, digest, read_manifest
 from gptcli.dataset.place import name_of_folder, name_of_text, refuse_foreign, restore_interrupted, writable_root
-from gptcli.dataset.sources import (
-    STANDARD_INPUT,
-    BeginStage,
-    OnBytes,
-    Source,
-    find_sources,
-    hash_source,
-    printable,
-    size_of,
-)
+from gptcli.dataset.sources import STANDARD_INPUT, BeginStage, OnBytes, Source, chunks, find_sources, size_of
 from gptcli.dataset.splits import split_parts
 from gptcli.dataset.vocabulary import make_tokenizer, require_bpe_for_size, require_known
 from gptcli.dataset.writing import write_dataset
@@ -222,11 +214,18 @@ def _preparation(
     with find_sources(inputs, data.include) as sources:
         report = _reporter(on_progress, sum(map(size_of, sources)))
         on_bytes = report("hashing")
-        entries = {}
-        for source in sources:
-            size, sha256 = hash_source(source, on_bytes)
-            entries[source] = SourceEntry(name=printable(source.name), size=size, sha256=sha256)
+        entries = {source: _entry_of(source, on_bytes) for source in sources}
         yield _Preparation(sources, entries, config, given, data, unknown, report)
+
+
+def _entry_of(source: Source, on_bytes: OnBytes) -> SourceEntry:
+    size, sha256 = 0, hashlib.sha256()
+    for chunk in chunks(source):
+        sha256.update(chunk)
+        size += len(chunk)
+        on_bytes(len(chunk))
+    name = source.name.encode(errors="surrogateescape").decode(errors="replace")  # a file's name may be no UTF-8
+    return SourceEntry(name=name, size=size, sha256=sha256.hexdigest())
 
 
 @contextmanager
@@ -235,7 +234,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
     with storage.disk_errors(folder):
         descriptor = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):  # a file system without locks: a process that comes second then fails to rename
+        with suppress(OSError):  # without locks in this file system, the slower process fails to rename
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:

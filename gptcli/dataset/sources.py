@@ -7,7 +7,6 @@ temporary file that has no name, so that nothing of it stays on the disk, howeve
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 import os
 import sys
 import tempfile
@@ -107,16 +106,6 @@ def size_of(source: Source) -> int:
         return os.fstat(descriptor).st_size
 
 
-def hash_source(source: Source, on_bytes: OnBytes) -> tuple[int, str]:
-    """Size in bytes and hexadecimal sha256."""
-    size, sha256 = 0, hashlib.sha256()
-    for chunk in chunks(source):
-        sha256.update(chunk)
-        size += len(chunk)
-        on_bytes(len(chunk))
-    return size, sha256.hexdigest()
-
-
 @contextmanager
 def naming(source: Source) -> Iterator[None]:
     """Add the name of the source to the message of a TokenizerError."""
@@ -124,11 +113,6 @@ def naming(source: Source) -> Iterator[None]:
         yield
     except TokenizerError as error:
         raise TokenizerError(f"{source.label} cannot be encoded: {clause(error.message)}.", error.hint) from None
-
-
-def printable(name: str) -> str:
-    """A file name in valid UTF-8: the bytes of a name may be anything."""
-    return name.encode("utf-8", errors="surrogateescape").decode("utf-8", errors="replace")
 
 
 def _sources_at(path: Path, include: Sequence[str]) -> list[Source]:

@@ -1,25 +1,16 @@
-"""From a corpus and a tokenizer to the files of a dataset folder."""
+"""Writing the files of a dataset folder from a corpus and a tokenizer."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import asdict
 
 import numpy as np
 
 from gptcli import storage
 from gptcli.dataset.corpus import Corpus
-from gptcli.dataset.manifest import (
-    DATASET_FILE,
-    FORMAT,
-    DatasetManifest,
-    ShardEntry,
-    SourceEntry,
-    SplitEntry,
-    TokenizerEntry,
-)
-from gptcli.dataset.shards import ShardWriter, dtype_for
+from gptcli.dataset.manifest import DATASET_FILE, FORMAT, DatasetManifest, SourceEntry, SplitEntry, TokenizerEntry
+from gptcli.dataset.shards import dtype_for, write_shards
 from gptcli.dataset.sources import OnBytes
 from gptcli.dataset.splits import Part, PartReader, utf8_length
 from gptcli.errors import CorpusError, counted
@@ -94,17 +85,11 @@ class _SplitWriter:
     def write(self, split: str, parts: list[Part]) -> SplitEntry:
         """Write the shards of a split. Raises CorpusError if it is too short."""
         self._characters = self._bytes = 0
-        with ShardWriter(self._new, split, self._dtype) as writer:
-            for ids in self._ids(parts):
-                writer.append(ids)
-        if writer.tokens < _MIN_TOKENS:
-            raise _too_short(split, writer.tokens)
-        files = storage.fingerprints(self._new.path, [shard.file for shard in writer.shards])
-        shards = tuple(
-            ShardEntry(file=shard.file, tokens=shard.tokens, dtype=self._dtype, **asdict(files[shard.file]))
-            for shard in writer.shards
-        )
-        return SplitEntry(tokens=writer.tokens, characters=self._characters, bytes=self._bytes, shards=shards)
+        shards = write_shards(self._new, split, self._dtype, self._ids(parts))
+        tokens = sum(shard.tokens for shard in shards)
+        if tokens < _MIN_TOKENS:
+            raise _too_short(split, tokens)
+        return SplitEntry(tokens=tokens, characters=self._characters, bytes=self._bytes, shards=shards)
 
     def _ids(self, parts: list[Part]) -> Iterator[np.ndarray]:
         for ids in self._encode(self._texts(parts)):
