@@ -1,4 +1,4 @@
-"""Preparing dataset folders from text, each once: a hash of sources and settings finds one that exists already."""
+"""Preparing dataset folders from text. A hash of sources and settings finds a dataset that exists already."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Prepared:
 
     dataset: Dataset
     reused: bool = False
-    """Whether it was there already."""
+    """Whether it existed already."""
     notes: list[str] = field(default_factory=list)
-    """Sentences for people about its text and tokenizer."""
+    """Sentences for the user about its text and tokenizer."""
 
 
 def tokenize(
@@ -137,7 +137,7 @@ class _Preparation:
     report: BeginStage
 
     def key(self, *, has_skipped: bool = False) -> str:
-        """The key of the dataset. A given tokenizer counts by its content, wherever it lies."""
+        """The key of the dataset. It depends on the content of a given tokenizer, not on its path."""
         settings: list[str | int | float | None]
         if self.given:
             settings = [self.given.fingerprint, None, self.data.val_fraction, *(["skip"] if has_skipped else [])]
@@ -161,7 +161,7 @@ class _Preparation:
         return Prepared(open_dataset(path), reused=True, notes=[skipped] if key != self.key() else [])
 
     def write(self, place: Callable[[str], Path], name: str, *, force: bool = False) -> Prepared:
-        """Make the dataset at `place(key)`, or open the one that another process has put there meanwhile."""
+        """Make the dataset at `place(key)`, or open the one that another process has made there meanwhile."""
         skip_unknown = self.given if self.unknown == "skip" else None
         corpus = scan(self.sources, self.report("reading"), skip_unknown=skip_unknown)
         if self.given:
@@ -230,7 +230,7 @@ def _entry_of(source: Source, on_bytes: OnBytes) -> SourceEntry:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Wait until no other process puts a dataset into `folder`. The lock ends with the process at the latest."""
+    """Lock `folder`, so that one process at a time puts a dataset there. The lock ends with the process."""
     with storage.disk_errors(folder):
         descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -242,7 +242,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _reporter(on_progress: OnProgress | None, total: int) -> BeginStage:
-    """Begins stages of `total` bytes. Each adds up its bytes and passes the sum on."""
+    """A function that begins a stage of `total` bytes, and passes the sum of its bytes to `on_progress`."""
 
     def begin(stage: str) -> OnBytes:
         done = 0

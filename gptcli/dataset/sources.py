@@ -1,7 +1,7 @@
 """Sources of text: files, folders and standard input, found and read as bytes.
 
-A source is read more than once (to hash it, to scan it, to encode it). Standard input is therefore first copied to a
-temporary file that has no name, so that nothing of it stays on the disk, however the program ends.
+A source is read more than once: to hash it, to scan it, to encode it. Standard input is therefore first copied to a
+temporary file without a name, which disappears however the program ends.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from gptcli.tokenizer.document import TOKENIZER_FILE
 
 STANDARD_INPUT = "-"
 CHUNK_BYTES = 1 << 17
-"""Bytes read at once. Small, since one rare character makes Python use two or four bytes for each one of its chunk."""
+"""Bytes read at once. Small, since one rare character makes Python use two or four bytes for each in its chunk."""
 
 OnBytes = Callable[[int], None]
 """Called with the number of bytes that were just read."""
 BeginStage = Callable[[str], OnBytes]
-"""Begins a stage of the work ("encoding"). What it returns is called with each number of bytes done."""
+"""Begins a stage of the work ("encoding"), and returns the function to call with the number of bytes just done."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Source:
     name: str
     """The path relative to the argument that named it, for people and `dataset.json`."""
     label: str
-    """The source at the beginning of a sentence: 'books/a.txt' in quotes, or Standard input."""
+    """Begins a message about the source: 'books/a.txt' in quotes, or Standard input."""
     from_folder: bool = False
     """Found in a folder rather than named. An empty or binary file is then skipped with a note."""
     descriptor: int | None = None

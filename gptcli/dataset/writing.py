@@ -72,7 +72,7 @@ class _SplitWriter:
         self._encode, self._on_bytes, self._reader = encode, on_bytes, PartReader(corpus)
         self._separator = np.array([] if separator is None else [separator], dtype=np.uint32)
         self._begins: deque[bool] = deque()
-        """For each text that is being encoded, whether it begins a document."""
+        """For each text that is being encoded, in order: whether it begins a document."""
         self._characters = self._bytes = 0
         self._first_token: int | None = None
 
@@ -101,7 +101,7 @@ class _SplitWriter:
 
     def _texts(self, parts: list[Part]) -> Iterator[str]:
         for part in parts:
-            begins = part.start == 0  # the second part of a document that was cut begins none
+            begins = part.start == 0  # the second half of a document that was split does not begin one
             for text in self._cut(self._counted(self._reader.read(part))):
                 self._begins.append(begins)
                 begins = False
