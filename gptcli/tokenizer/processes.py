@@ -47,7 +47,7 @@ _tokenizer: Tokenizer
 
 @contextmanager
 def encoding(tokenizer: Tokenizer, text_bytes: int) -> Iterator[Encode]:
-    """The fastest way to encode texts of `text_bytes` in all: `tokenizer.encode_texts`, in this process or in others."""
+    """The fastest way to encode texts of `text_bytes` in all: in this process (`tokenizer.encode_texts`) or several."""
     count = min(cores() - 1, MAX_PROCESSES, text_bytes // BYTES_EACH)  # one core reads and writes
     pays = tokenizer.kind == "bpe" and tokenizer.cuttable  # looking up characters is faster than sending them
     pool = _new_pool(count, tokenizer) if pays and cores() >= MIN_CORES and count > 1 else None
