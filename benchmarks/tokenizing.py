@@ -1,8 +1,8 @@
-"""How long does `gptcli tokenize` take, against encoders and the vocabulary trainer that other programs offer?
+"""The time of `gptcli tokenize`, compared with other encoders and another trainer of vocabularies.
 
 gptcli's figure is the whole command, from the start of the process: reading, hashing, encoding, writing, and flushing
-to the disk. The others only encode what is in memory already, with as many threads as there are cores. The text is
-given, or what this Python has: its library and packages, sources and documents, every file once, in random order.
+to the disk. The others only encode text that is in memory, with as many threads as there are cores. The text is given,
+or the sources and documents of this Python: its library and packages, every file once, in random order.
 
     python -m benchmarks.tokenizing [TEXT]
 """
@@ -36,15 +36,15 @@ from gptcli.tokenizer.tokenizer import Tokenizer
 CORPUS_BYTES = 120_000_000
 SUFFIXES = (".py", ".pyi", ".md", ".rst", ".txt", ".h", ".html", ".json", ".js")
 TIMES = 8
-"""How often the text stands in the long one."""
+"""Repetitions of the text in the long one."""
 VOCAB_SIZE = 8192
 ROUNDS = 3
 GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
-"""As tiktoken writes it."""
+"""In the form that tiktoken uses."""
 
 
 def write_corpus(path: Path) -> None:
-    """Text that is already on the machine, up to `CORPUS_BYTES`."""
+    """Write text that is on this machine, up to `CORPUS_BYTES`."""
     folders = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
     files = sorted({file for folder in folders for file in Path(folder).rglob("*") if file.suffix in SUFFIXES})
     random.Random(0).shuffle(files)
@@ -93,7 +93,7 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def measure_training(text: str) -> tuple[Tokenizer, dict[str, Any]]:
-    """Learning a vocabulary; both get the same pieces, and learn the same."""
+    """Learning a vocabulary: both trainers get the same pieces, and must learn the same vocabulary."""
     import tokenizers
     from tokenizers.pre_tokenizers import ByteLevel
     from tokenizers.trainers import BpeTrainer
@@ -123,7 +123,7 @@ def measure_training(text: str) -> tuple[Tokenizer, dict[str, Any]]:
 
 
 def measure_bpe(corpus: Path, text: str, tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
-    """The whole command, tiktoken's batch encoding and tokenizers' in turn."""
+    """Encoding with the whole command, with tiktoken and with tokenizers, in turn."""
     import tiktoken
     import tokenizers
 
@@ -157,7 +157,7 @@ def measure_bpe(corpus: Path, text: str, tokenizer: Tokenizer, folder: Path) -> 
 
 
 def assert_same_ids(out: Path, encoded: list[Any]) -> None:
-    """What the command wrote is what the library gives; the one cut between the splits may cost a few tokens."""
+    """Check the written ids against the library's; the cut between the splits may change a few tokens."""
     dataset = open_dataset(out)
     train, place = dataset.train.stream, 0
     for piece in encoded:
@@ -169,7 +169,7 @@ def assert_same_ids(out: Path, encoded: list[Any]) -> None:
 
 
 def measure_characters(corpus: Path, folder: Path) -> dict[str, Any]:
-    """The text, and the text many times over, of which the start of a process is a small part."""
+    """Characters: the text, and a long one, of whose time the start of the process is a small part."""
     long = folder / "long.txt"
     with open(long, "wb") as file:
         for _ in range(TIMES):

@@ -1,4 +1,4 @@
-"""One frozen tree, four layers, and every problem told at once."""
+"""The config tree, its layers, its files, and its errors."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_derived_widths_are_numbers_and_files_store_only_what_was_set(tmp_path: 
 
 
 @pytest.mark.parametrize("key", ["model.n_head", "model.n_embd", "model.mlp"])
-def test_a_width_that_cannot_be_derived_is_not_told(key: str) -> None:
+def test_a_width_that_cannot_be_derived_is_no_problem_of_its_own(key: str) -> None:
     """Only the value that is wrong is named."""
     assert problem({key: "x"}).message.count("must be") == 1
 
@@ -159,11 +159,11 @@ def test_no_number_is_a_boolean(section: type[BaseModel]) -> None:
 
 
 class _Unlike:
-    """A value that no field takes."""
+    """A value that no field accepts."""
 
 
 @pytest.mark.parametrize("section", [RunConfig, SamplingConfig])
-def test_every_field_says_what_it_allows(section: type[RunConfig | SamplingConfig]) -> None:
+def test_every_field_names_the_allowed_values(section: type[RunConfig | SamplingConfig]) -> None:
     values = dict.fromkeys(section.model_fields, _Unlike())
     for name, field in RunConfig.model_fields.items() if section is RunConfig else ():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
@@ -220,13 +220,13 @@ def test_an_unknown_section() -> None:
 
 
 @pytest.mark.parametrize("section", ["tokenizer", "data", "optim", "train"])
-def test_a_section_that_is_none(section: str) -> None:
+def test_a_section_that_is_no_table(section: str) -> None:
     assert f"'{section}' cannot be 3: it must be a table of settings" in problem({section: 3}).message
 
 
 @pytest.mark.parametrize("section", ["tokenizer", "data", "model", "optim", "train"])
-def test_a_section_of_a_file_that_is_none(section: str, tmp_path: Path) -> None:
-    """Refused at once: a layer above it would take its place without a word."""
+def test_a_section_of_a_file_that_is_no_table(section: str, tmp_path: Path) -> None:
+    """Refused at once: a layer above would silently replace it."""
     for content, shown in ((f"{section} = 3", "3"), (f"[[{section}]]\nx = 1", "[{'x': 1}]")):
         (tmp_path / "a.toml").write_text(content)
         with pytest.raises(ConfigError) as caught:

@@ -92,7 +92,7 @@ def read_model(folder: Path, checkpoint: str = "best") -> StoredModel:
         rows, ids = f"{config.vocab_size:,}", f"{tokenizer.vocab_size:,}"
         raise TokenizerError(
             f"The tokenizer in '{folder}' has {ids} ids, but the model has only {rows} rows.",
-            "Train it on some text first, which adds the rows: gptcli train TEXT --init-from FOLDER",
+            "Train it on some text first, which adds the rows: `gptcli train TEXT --init-from FOLDER`.",
         )
     source, notes = _weights_folder(folder, checkpoint)
     tensors, metadata, file = read_weights(source, config)

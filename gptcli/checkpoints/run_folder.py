@@ -6,7 +6,6 @@ It holds no absolute path, and sampling from it needs nothing outside it. It kno
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -32,8 +31,6 @@ from gptcli.tokenizer.tokenizer import Tokenizer
 from gptcli.untrusted import is_plain_name, read_bounded, strict_json
 
 FORMAT = 1
-_TAIL_BYTES = 1 << 16
-"""Bytes at the end of a log in which its last line is looked for; a sample of text may be among them."""
 _FILES = TypeAdapter(dict[str, FileEntry])
 
 
@@ -238,18 +235,19 @@ def write_card(run: StoredRun, dataset: Dataset, progress: Progress) -> None:
     write_file(path, card)
 
 
-def last_logged_step(run: Path) -> int:
-    """The step of the last line of a run's metrics.jsonl; 0 if there is none that can be read."""
+def logged_saves(run: Path) -> tuple[int, int]:
+    """The step of the last line of a run's metrics.jsonl that can be read, and the number of failed saves in it."""
+    step = failed = 0
     try:
         with open(run / names.METRICS, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            tail = file.read().splitlines()
+            for line in file:
+                with suppress(ValueError, KeyError, TypeError):
+                    values = strict_json(line)
+                    step = int(values["step"])
+                    failed += "save_failed" in values
     except OSError:
-        return 0
-    for line in reversed(tail):
-        with suppress(ValueError, KeyError, TypeError):
-            return int(strict_json(line)["step"])
-    return 0
+        return 0, 0
+    return step, failed
 
 
 def newest_run(root: Path) -> Path | None:

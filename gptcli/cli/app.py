@@ -13,13 +13,13 @@ from gptcli.cli.boundary import exit_code_of, guarded
 from gptcli.cli.command import Command
 
 COMMANDS = {
-    "tokenize": "Turn text into tokens once, for several trainings.",
-    "train": "Train a model on text, or go on with a run that was stopped.",
+    "tokenize": "Turn text into tokens once, for several runs.",
+    "train": "Train a model on text, or resume a run that was stopped.",
     "sample": "Generate text with a trained model.",
     "eval": "Score texts with a model: loss, perplexity, bits per byte and per character.",
     "inspect": "Show what something is: parts, shapes, memory, counts.",
     "export": "Write a model in the format of another tool.",
-    "bench": "Measure how fast a model trains and writes here.",
+    "bench": "Measure how fast a model trains and generates on this machine.",
 }
 """Each command, a module of `gptcli.cli`, with the first line of its help."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, get_args
@@ -65,6 +65,21 @@ def stated_settings(command: Callable[..., None], values: Mapping[str, Any]) -> 
         for name, _, info in _declarations(command)
         if isinstance(info, SettingInfo) and values[name] is not None and values[name] is not False
     }
+
+
+def without_options(arguments: Sequence[str], *flags: str) -> list[str]:
+    """The arguments of a command without these options and their values.
+
+    >>> without_options(["train", "a.txt", "--resume", "never", "-o=b"], "--resume", "-o")
+    ['train', 'a.txt']
+    """
+    kept, rest = [], iter(arguments)
+    for argument in rest:
+        if argument in flags:
+            next(rest, None)
+        elif argument.partition("=")[0] not in flags:
+            kept.append(argument)
+    return kept
 
 
 @cache

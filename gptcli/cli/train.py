@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gptcli.cli import options
-from gptcli.cli.flags import stated_settings
+from gptcli.cli.flags import stated_settings, without_options
 from gptcli.cli.options import MACHINE_PANEL, MODEL_PANEL, setting
 from gptcli.errors import Interrupted
 
@@ -149,9 +149,10 @@ def _conclude(run: Run, signum: int, output: Output, *, restarts: bool) -> None:
         output.json({"run": str(run.path), "steps": end.step} | {name: getattr(end, name) for name in facts})
     if end.stopped == "interrupted":
         saved = "saved" if end.step else "before there was anything to save"
-        command = shlex.join(["gptcli", *sys.argv[1:]])
+        arguments = sys.argv[1:]
         if restarts:  # the same command would start yet another run
-            command += f" --out {shlex.quote(str(run.path))} --resume must"
+            arguments = [*without_options(arguments, "--resume", "--out", "-o"), "--out", str(run.path)]
+        command = shlex.join(["gptcli", *arguments])
         raise Interrupted(f"Stopped at step {end.step:,}, {saved}.", f"Resume with: {command}", signum)
     if not output.as_json:
         output.note(summary(end))

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import tomlkit
 from pydantic import BaseModel, ValidationError
 
 from gptcli.config.model import ModelConfig
@@ -79,6 +78,8 @@ def parse_config_file(content: bytes, path: Path) -> Values:
 
 def to_toml(config: RunConfig) -> str:
     """The config as TOML that `load_config_file` reads back, without the fields that are None."""
+    import tomlkit  # only to write: --help needs the rest
+
     return tomlkit.dumps(config.model_dump(mode="json", exclude_none=True))
 
 

@@ -1,4 +1,4 @@
-"""The presets: shapes and recipes by name, and the recipe of fine-tuning. Plain data, under what the user states."""
+"""Presets, families and the fine-tuning recipe: plain data, the layers below the user's own settings."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ FAMILIES: dict[str, Values] = {
     "gpt2": {"position": "learned", "norm": "layernorm", "mlp": "gelu", "bias": True, "qk_norm": False},
     "modern": {"position": "rope", "norm": "rmsnorm", "mlp": "swiglu", "bias": False, "qk_norm": True},
 }
-"""Architectures by name, as far as a config states them: GPT-2's, and Qwen3's, which is Llama's with normed queries and
-keys. docs/architectures.md has the formulas, the sources and a comparison."""
+"""Architectures by name: GPT-2, and Qwen3, which is Llama with normalized queries and keys. docs/architectures.md has
+formulas, sources and a comparison."""
 
 
 PRESETS: dict[str, Values] = {
@@ -58,19 +58,19 @@ PRESETS: dict[str, Values] = {
     "gpt2-large": _gpt2(36, 20, 1280, 2.5e-4),
     "gpt2-xl": _gpt2(48, 25, 1600, 2e-4),
 }
-"""Model shape and training recipe by name; docs/log.md says which recipes were measured, and with what figures."""
+"""Model shape and training recipe by name; docs/log.md has the measurements behind the recipes."""
 
 PRESET_ALIASES = {"gpt2-small": "gpt2"}
 
 FINE_TUNING_LR_SHARE = {"adamw": 0.5, "muon": 0.25}
-"""AdamW's rate for fine-tuning as a share of the preset's, by the optimizer of that: Muon's rates are about double."""
+"""Fine-tuning rate of AdamW as a share of the preset's, by the preset's optimizer: rates of Muon are about double."""
 FINE_TUNING_BATCH_SIZE = 8
 FINE_TUNING_EVALUATIONS = 10
-"""Evaluations of a fine-tuning unless `train.eval_every` says otherwise: of a short training, each a tenth."""
+"""Number of evaluations in fine-tuning unless `train.eval_every` is set."""
 
 
 def preset(name: str) -> Values:
-    """Values of the preset `name`; raises ConfigError with the nearest name if there is none."""
+    """Values of the preset `name`; raises ConfigError, with the nearest name, for an unknown one."""
     values = PRESETS.get(PRESET_ALIASES.get(name, name))
     if values is None:
         raise ConfigError(f"There is no preset called '{name}'.", nearest_name(name, PRESETS) or _one_of(PRESETS))
@@ -78,10 +78,9 @@ def preset(name: str) -> Values:
 
 
 def family(name: str, n_head: object) -> Values:
-    """The layer that makes a model with `n_head` heads one of the family `name`.
+    """The config layer for a model of the family `name` with `n_head` heads; raises ConfigError for an unknown family.
 
-    In `modern` two query heads share one of keys and values, where their number allows it. Raises ConfigError if there
-    is no such family.
+    In `modern`, two query heads share a key and value head if `n_head` is even.
     """
     if name not in FAMILIES:
         raise ConfigError(f"There is no family called '{name}'.", nearest_name(name, FAMILIES) or _one_of(FAMILIES))
@@ -90,15 +89,15 @@ def family(name: str, n_head: object) -> Values:
 
 
 def default_family(preset_name: str) -> str:
-    """GPT-2's presets are GPT-2; the others are of the family that learns more in the same time (docs/log.md)."""
+    """`gpt2` for the presets named after it, else `modern`, which learns more in the same time (docs/log.md)."""
     return "gpt2" if preset_name.startswith("gpt2") else "modern"
 
 
 def fine_tuning(preset_name: str) -> Values:
-    """The layer over a preset for training that starts from weights: a lower rate, few passes, an early stop.
+    """The config layer over a preset for fine-tuning: a lower learning rate, few passes, early stopping.
 
-    The rate is a share of the preset's, which falls with the size of the model too. AdamW's best rate goes with the
-    root of the batch (Malladi et al. 2022, arXiv:2205.10287), so that a smaller batch lowers it once more: 1.1e-4 for
+    The rate is a share of the preset's, which already falls with model size. AdamW's best rate grows with the square
+    root of the batch size (Malladi et al. 2022, arXiv:2205.10287), so the smaller batch lowers it again: 1.1e-4 for
     GPT-2 small. docs/log.md has the figures.
     """
     values = preset(preset_name)
@@ -113,7 +112,7 @@ def fine_tuning(preset_name: str) -> Values:
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str:
-    """A question that names the known name most like `name`; "" if none is like it."""
+    """A question that suggests the most similar known name; "" if none is similar."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"Did you mean '{matches[0]}'?" if matches else ""
 

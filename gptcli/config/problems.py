@@ -135,5 +135,4 @@ def _range(rules: Iterable[Any]) -> str:
     if "ge" in bounds and "le" in bounds:
         return f" from {bounds['ge']:,} to {bounds['le']:,}"
     words = {"ge": "of at least", "gt": "above", "lt": "below", "le": "of at most"}
-    told = [f" {words[name]} {bounds[name]:,}" for name in words if name in bounds]
-    return " and".join(told)
+    return " and".join(f" {words[name]} {bounds[name]:,}" for name in words if name in bounds)

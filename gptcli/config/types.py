@@ -47,5 +47,10 @@ class Section(BaseModel):
     """Base of the sections: frozen, strict, unknown keys refused, docstrings as descriptions."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, protected_namespaces=(), use_attribute_docstrings=True
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        protected_namespaces=(),
+        use_attribute_docstrings=True,
+        defer_build=True,
     )

@@ -1,1 +1,1 @@
-"""Text sources and dataset folders: from files to token shards, and reading them."""
+"""Sources of text, their documents, and dataset folders of token shards."""

@@ -21,7 +21,7 @@ from gptcli.dataset.sources import (
     BeginStage,
     OnBytes,
     Source,
-    find_texts,
+    find_sources,
     hash_source,
     printable,
     size_of,
@@ -74,7 +74,7 @@ def tokenize(
     A dataset of exactly these sources and settings at `out` is opened instead, unless `force` is set. Raises UsageError
     for settings that contradict each other, ConfigError, CorpusError, TokenizerError, DatasetError or StorageError.
 
-    >>> tokenize("book.txt", "data/book").dataset.train.tokens
+    >>> tokenize("book.txt", "data/book").dataset.train.tokens  # doctest: +SKIP
     1003854
     """
     require_bpe_for_size(str(tokenizer), vocab_size)
@@ -219,7 +219,7 @@ def _preparation(
             raise CorpusError(f"'{path}' is a dataset already, not text.", "Train on it, without other text.")
     if given is None and is_path(config.kind):
         given = load_tokenizer(Path(config.kind))  # an error is reported before any text is read
-    with find_texts(inputs, data.include) as sources:
+    with find_sources(inputs, data.include) as sources:
         report = _reporter(on_progress, sum(map(size_of, sources)))
         on_bytes = report("hashing")
         entries = {}

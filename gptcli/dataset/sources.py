@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
-import io
 import os
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gptcli.errors import CorpusError, TokenizerError, UsageError, clause, reason_of
-from gptcli.storage import disk_errors
+from gptcli.storage import disk_errors, unnamed_file
 from gptcli.tokenizer.document import TOKENIZER_FILE
 
 STANDARD_INPUT = "-"
@@ -47,7 +46,7 @@ class Source:
 
 
 @contextmanager
-def find_texts(inputs: Sequence[str], include: Sequence[str]) -> Iterator[list[Source]]:
+def find_sources(inputs: Sequence[str], include: Sequence[str]) -> Iterator[list[Source]]:
     """The sources that `inputs` name, in their order; a folder gives its matching files, sorted, at any depth.
 
     `-` is standard input, whose copy lasts as long as the context. Hidden files and folders inside a folder are
@@ -62,7 +61,8 @@ def find_texts(inputs: Sequence[str], include: Sequence[str]) -> Iterator[list[S
         sources: list[Source] = []
         for given in inputs:
             if given == STANDARD_INPUT:
-                descriptor = open_copies.enter_context(_copy_of_standard_input()).fileno()
+                descriptor = open_copies.enter_context(unnamed_file()).fileno()
+                _copy_standard_input(descriptor)
                 sources.append(Source(Path("-"), "standard input", "Standard input", descriptor=descriptor))
             else:
                 refuse_address(given)
@@ -166,17 +166,11 @@ def _sources_in_folder(folder: Path, include: Sequence[str]) -> list[Source]:
     return [Source(path, path.relative_to(folder).as_posix(), f"'{path}'", from_folder=True) for path in files]
 
 
-@contextmanager
-def _copy_of_standard_input() -> Iterator[io.FileIO]:
-    """A temporary file without a name. It takes space until it is closed, at the latest when the process ends."""
-    with ExitStack() as closing:
-        with disk_errors(Path(tempfile.gettempdir()), option="TMPDIR"):
-            copy = closing.enter_context(tempfile.TemporaryFile(buffering=0))
-            assert isinstance(copy, io.FileIO)
-            while piece := _read_standard_input():
-                while piece:
-                    piece = piece[copy.write(piece) :]
-        yield copy
+def _copy_standard_input(descriptor: int) -> None:
+    with disk_errors(Path(tempfile.gettempdir()), option="TMPDIR"):
+        while piece := _read_standard_input():
+            while piece:
+                piece = piece[os.write(descriptor, piece) :]
 
 
 def _read_standard_input() -> bytes:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gptcli.dataset.plain_text import read_text
-from gptcli.dataset.sources import find_texts
+from gptcli.dataset.sources import find_sources
 from gptcli.errors import CorpusError, UsageError
 from gptcli.generation.context_window import window_start
 from gptcli.tokenizer.bytelevel import Unknown
@@ -32,7 +32,7 @@ def read_prompt(path: str) -> str:
     """
     if Path(path).is_dir():
         raise CorpusError(f"'{path}' is a folder, not a prompt.", "Name a text file, or - for standard input.")
-    with find_texts([path], ()) as files:
+    with find_sources([path], ()) as files:
         return "".join(read_text(files[0], lambda _count: None))
 
 

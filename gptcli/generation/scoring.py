@@ -21,7 +21,7 @@ import torch
 from gptcli.config import DataConfig
 from gptcli.dataset.corpus import scan
 from gptcli.dataset.preparing import OnProgress
-from gptcli.dataset.sources import find_texts, naming
+from gptcli.dataset.sources import find_sources, naming
 from gptcli.errors import CorpusError, UsageError
 from gptcli.model.gpt import GPT
 from gptcli.model.loss import bits_per_unit, perplexity
@@ -143,7 +143,7 @@ def score_texts(
             f"`stride` is {chosen:,}, and the context is {context:,} tokens.", f"Use `stride = {context}` at most."
         )
     patterns = DataConfig().include if include is None else include
-    with find_texts(texts, patterns) as sources:
+    with find_sources(texts, patterns) as sources:
         corpus = scan(sources, lambda _count: None, skip_unknown=tokenizer if unknown == "skip" else None)
         scores, before = [], 0
         for source in corpus.sources:

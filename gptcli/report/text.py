@@ -10,7 +10,7 @@ from gptcli.config import DataConfig
 from gptcli.dataset.corpus import scan
 from gptcli.dataset.folder import Split, open_dataset
 from gptcli.dataset.plain_text import read_text
-from gptcli.dataset.sources import find_texts
+from gptcli.dataset.sources import find_sources
 from gptcli.dataset.vocabulary import choose_kind
 from gptcli.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
@@ -137,7 +137,7 @@ def describe_tokenizer(path: Path) -> TokenizerReport:
 def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
     """Cut a text into pieces. Raises TokenizerError or CorpusError."""
     tokenizer = load_tokenizer(tokenizer_path)
-    with find_texts([str(text_path)], DataConfig().include) as sources:
+    with find_sources([str(text_path)], DataConfig().include) as sources:
         text = "".join(piece for source in sources for piece in read_text(source, _ignore))
     pieces = tokenizer.pieces(text)
     size = sum(len(content) for _, content in pieces)
@@ -156,7 +156,7 @@ def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
 
 def describe_text(path: Path) -> TextReport:
     """Describe a text file or a folder of them. Raises CorpusError if it is not text, empty or blank."""
-    with find_texts([str(path)], DataConfig().include) as sources:
+    with find_sources([str(path)], DataConfig().include) as sources:
         corpus = scan(sources, _ignore)
         lines = sum(_lines(pieces) for source in corpus.sources for pieces in corpus.read(source))
     kind, reason = choose_kind(corpus)

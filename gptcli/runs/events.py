@@ -93,6 +93,8 @@ class SaveFailed:
     step: int
     message: str
     """A sentence for the user."""
+    checkpoint: bool = False
+    """Whether it was a checkpoint that could not be written. These are logged."""
 
 
 @dataclass(frozen=True)

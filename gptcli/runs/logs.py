@@ -13,7 +13,7 @@ from pathlib import Path
 from gptcli.checkpoints import names
 from gptcli.errors import StorageError
 from gptcli.model.loss import perplexity
-from gptcli.runs.events import EvalMetrics, Event, SampleDrawn, StepMetrics
+from gptcli.runs.events import EvalMetrics, Event, SampleDrawn, SaveFailed, StepMetrics
 from gptcli.storage import AppendLog
 
 
@@ -53,6 +53,8 @@ class MetricsLog:
                 name: value if math.isfinite(value) else None for name, value in figures.items()
             }
             self._append(json.dumps(line, allow_nan=False))
+        elif isinstance(event, SaveFailed) and event.checkpoint:
+            self._append(json.dumps({"step": event.step, "save_failed": True}))
         elif isinstance(event, SampleDrawn):
             self._append(json.dumps({"step": event.step, "sample": event.text}, ensure_ascii=False))
 

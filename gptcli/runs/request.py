@@ -11,6 +11,7 @@ from gptcli.config import load_config_file
 from gptcli.config.presets import default_family, family, preset
 from gptcli.config.values import Values, flatten, merge, nest
 from gptcli.dataset.folder import is_dataset
+from gptcli.dataset.place import restore_interrupted
 from gptcli.dataset.vocabulary import require_bpe_for_size
 from gptcli.errors import UsageError
 from gptcli.interop.hub import is_address
@@ -93,6 +94,7 @@ def new_request(
     Raises ConfigError for a config file that cannot be read, and UsageError for settings that would have no effect.
     """
     inputs = (str(data),) if isinstance(data, str | Path) else tuple(map(str, data))
+    restore_interrupted(*inputs)
     request = Request(
         data=inputs,
         out=None if out is None else Path(out),

@@ -8,6 +8,7 @@ or when it was about to end. What was saved before stays as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -30,12 +31,12 @@ MAX_FAILED_SAVES = 3
 class Saving:
     """The saves of one session of a run."""
 
-    def __init__(self, run: StoredRun, dataset: Dataset, lock: FolderLock) -> None:
+    def __init__(self, run: StoredRun, dataset: Dataset, lock: FolderLock, saved_step: int | None) -> None:
         self.run = run
         self.dataset = dataset
         self.lock = lock
-        self.saved_step = 0
-        """Step of the newest checkpoint; 0 if there is none."""
+        self.saved_step = saved_step
+        """Step of the newest checkpoint; None if there is none."""
         self.failed_saves = 0
         """Consecutive checkpoints that could not be written."""
         self.lost_best: StorageError | None = None
@@ -50,12 +51,12 @@ class Saving:
         try:
             if self.lock.moved():
                 raise self._saved_after_a_move(checkpoint)
-            save_checkpoint(self.run.path, checkpoint, replace=0 < step == self.saved_step)
+            save_checkpoint(self.run.path, checkpoint, replace=step == self.saved_step)
         except StorageError as error:
             self.failed_saves += 1
             if self.failed_saves >= MAX_FAILED_SAVES or is_last():
                 raise
-            yield SaveFailed(step, f"{error.message} Training continues.")
+            yield SaveFailed(step, f"{error.message} Training continues.", checkpoint=True)
             return
         self.saved_step, self.failed_saves = step, 0
         yield CheckpointSaved(step)
@@ -64,8 +65,6 @@ class Saving:
 
     def best_weights(self, state: Mapping[str, Tensor], *, step: int, val_loss: float) -> Iterator[SaveFailed]:
         """Put the best weights so far into the run folder."""
-        if self.lock.moved():
-            return  # the next checkpoint says so
         try:
             tensors = tensors_to_hf(state, self.run.config.model)
             replace_weights(self.run, tensors, step=step, val_loss=val_loss)
@@ -76,15 +75,16 @@ class Saving:
 
     def _saved_after_a_move(self, checkpoint: Checkpoint) -> RunMoved:
         """Save the training of a folder that was moved or deleted meanwhile; the error that ends the session."""
-        step, began = checkpoint.progress.step, self.run.path
+        progress, began = checkpoint.progress, self.run.path
         if place := self.lock.whereabouts():
             what = f"'{began}' was moved to '{place}' during training"
         else:
             place, what = began, f"'{began}' was deleted or moved to another disk during training, and was made again"
             create_run(began, self.run.config, self.dataset)
-        save_checkpoint(place, checkpoint)
+            progress = replace(progress, best_val_loss=None, best_step=None)  # the best weights are gone
+        save_checkpoint(place, replace(checkpoint, progress=progress), replace=progress.step == self.saved_step)
         hint = "" if place == began else f"To resume, run the same command with `out = {place}`."
-        return RunMoved(f"{what}. Stopped at step {step:,}; the checkpoint is saved in '{place}'.", hint)
+        return RunMoved(f"{what}. Stopped at step {progress.step:,}; the checkpoint is saved in '{place}'.", hint)
 
 
 class RunMoved(GptcliError):  # noqa: N818 - the training itself is saved

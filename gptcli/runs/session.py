@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 
 from gptcli.checkpoints import names
@@ -71,15 +71,20 @@ def train(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[Event
 
         metrics = logs.enter_context(closing(MetricsLog(run.path, progress.metrics_bytes)))
         board = logs.enter_context(closing(TensorBoardLog(run.path, plan.config, progress.step)))
-        saving = Saving(run, plan.dataset, lock)
+        saving = Saving(run, plan.dataset, lock, progress.step if plan.checkpoint else None)
         session = Session(_trainer(plan, run), progress, saving, sync_log=metrics.sync, should_stop=should_stop)
-        for event in session.fit():
-            writes = [partial(metrics.write, event), partial(board.write, event)]
-            if isinstance(event, RunFinished):
-                writes.append(partial(write_card, run, plan.dataset, progress))
-            for write in writes:
-                yield from attempt(progress.step, write)
-            yield event
+        try:
+            for event in session.fit():
+                writes = [partial(metrics.write, event), partial(board.write, event)]
+                if isinstance(event, RunFinished):
+                    writes.append(partial(write_card, run, plan.dataset, progress))
+                for write in writes:
+                    yield from attempt(progress.step, write)
+                yield event
+        except StorageError as error:
+            with suppress(StorageError):
+                metrics.write(SaveFailed(progress.step, error.message, checkpoint=True))
+            raise
 
 
 def _tidy_up(run: StoredRun, plan: Plan, progress: Progress, end: StopReason) -> RunFinished:
@@ -97,7 +102,9 @@ def _trainer(plan: Plan, run: StoredRun) -> Trainer:
         refresh_weights_entry(run)
         restore(trainer, plan.checkpoint)
     elif plan.config.train.init_from is not None:
-        trainer.model.load_state_dict(stored_initial_state(run))
+        initial = stored_initial_state(run) if plan.initial is None else plan.initial
+        trainer.model.load_state_dict(initial)
+        initial.clear()  # the plan lives as long as the training
     return trainer
 
 
@@ -137,7 +144,6 @@ class Session:
         self.trainer = trainer
         self.progress = progress
         self.saving = saving
-        self.saving.saved_step = progress.step
         self.sync_log = sync_log
         self.should_stop = should_stop
         self._began = time.perf_counter() - progress.seconds  # as if all sessions had been one
@@ -151,10 +157,11 @@ class Session:
             yield from self._begin()
             while not (reason := self.stop_reason()):
                 yield from self._step()
-            if self.saving.saved_step != self.progress.step:
+            if self.progress.step and self.saving.saved_step != self.progress.step:
                 yield from self.save()
         except NonFiniteError as error:
-            kept = f"The checkpoint of step {step:,} is kept. " if (step := self.saving.saved_step) else ""
+            step = self.saving.saved_step
+            kept = "" if step is None else f"The checkpoint of step {step:,} is kept. "
             hint = f"{kept}{error.hint} Start again with `resume = never`."
             raise NonFiniteError(error.message, hint) from error
         if self.saving.lost_best:
@@ -162,14 +169,14 @@ class Session:
         yield RunFinished.after(self.progress, reason, seconds=self.seconds)
 
     def _begin(self) -> Iterator[Event]:
-        """Make up for an evaluation that a stop interrupted; evaluate and save pretrained weights before any update."""
-        if self.progress.evaluation_pending:
-            yield from self._evaluate_and_sample()
-            if not self.progress.evaluation_pending:
-                yield from self.save()
-        elif self.config.init_from is not None and self.progress.val_loss is None:
+        """Make up for an interrupted evaluation; evaluate and save pretrained weights before any update."""
+        progress = self.progress
+        if progress.evaluation_pending or (self.config.init_from is not None and progress.val_loss is None):
             yield from self.evaluate()
-            yield from self.save()
+            if progress.step:
+                yield from self._sample()
+            if not progress.evaluation_pending or self.saving.saved_step is None:
+                yield from self.save()
 
     def _step(self) -> Iterator[Event]:
         update = self.trainer.step(self.should_stop)
@@ -182,13 +189,13 @@ class Session:
             yield self._step_metrics(update)
         elif time.perf_counter() - self._mark_time > HEARTBEAT_SECONDS:
             yield Heartbeat(self.progress.step)
-        yield from self._evaluate_and_sample()
+        if self.due(self.config.eval_every):
+            yield from self.evaluate()
+        yield from self._sample()
         if self.due(self.config.save_every) and not self.progress.evaluation_pending:
             yield from self.save()
 
-    def _evaluate_and_sample(self) -> Iterator[Event]:
-        if self.due(self.config.eval_every):
-            yield from self.evaluate()
+    def _sample(self) -> Iterator[SampleDrawn]:
         if self.due(self.config.sample_every) and not self.progress.evaluation_pending:
             text = draw_sample(self.trainer.model, self.trainer.dataset, seed=self.config.seed)
             self._mark()
@@ -208,13 +215,16 @@ class Session:
         """The budget that has run out. The clock is read once per step, so that all of a step agrees on being last."""
         return budget_end(self.config, self.progress, self.seconds_at_step)
 
-    def evaluate(self) -> Iterator[EvalProgress | EvalMetrics | SaveFailed]:
+    def evaluate(self) -> Iterator[EvalProgress | EvalMetrics | CheckpointSaved | SaveFailed]:
         """Evaluate on the validation split; the best weights so far go into the run folder.
 
         If a stop is asked for meanwhile, the evaluation is abandoned, and the resumed training begins with it.
         """
         loss = yield from self._validation_loss()
         progress, val = self.progress, self.trainer.dataset.val
+        if loss is not None and self.saving.lock.moved():  # the best weights would have no place
+            progress.evaluation_pending = True
+            yield from self.save()  # raises RunMoved
         progress.evaluation_pending = loss is None
         if loss is None:
             return

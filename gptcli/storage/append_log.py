@@ -22,9 +22,9 @@ class AppendLog:
         with disk_errors(path):
             if path.exists() and not path.is_file():
                 os.rename(path, path.with_name(f"{path.name}.aside-{os.getpid()}"))
-            self._file = open(path, "a+b", buffering=0)  # noqa: SIM115 - closed by close()
+            self._file = open(path, "a+b" if keep_bytes else "ab", buffering=0)  # noqa: SIM115 - closed by close()
             self._file.seek(0)
-            kept = self._file.read(keep_bytes)
+            kept = self._file.read(keep_bytes) if keep_bytes else b""
             # Not to `keep_bytes`: `truncate` would fill a file that lost its end with zeros.
             self._file.truncate(kept.rfind(b"\n") + 1)
             self._file.seek(0, os.SEEK_END)

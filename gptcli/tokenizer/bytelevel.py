@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from typing import Literal
@@ -133,9 +133,7 @@ class Tokenizer:
     def refuse_unknown(self, text: str) -> None:
         """Raise a TokenizerError that names the characters of `text` that the tokenizer has no ids for, if any."""
         if missing := self.unknown_characters(text):
-            normalized: dict[str, list[str]] = {
-                form: self.unknown_characters(unicodedata.normalize(form, text)) for form in _FORMS
-            }
+            normalized = [(form, self.unknown_characters(unicodedata.normalize(form, text))) for form in _FORMS]
             raise _unknown_error(missing, normalized)
 
     def unknown_characters(self, text: str) -> list[str]:
@@ -191,16 +189,16 @@ def _encode_batch(library: tokenizers.Tokenizer, name: str, texts: list[str], *,
         return [encoding.ids for encoding in encodings]
 
 
-def _unknown_error(missing: list[str], normalized: Mapping[str, list[str]]) -> TokenizerError:
+def _unknown_error(missing: list[str], normalized: Sequence[tuple[str, list[str]]]) -> TokenizerError:
     """An error that names the characters `missing`, and the normalization that avoids some or all of them.
 
-    `normalized` has the characters that are unknown in each normalization of the text.
+    `normalized` has each normalization with the characters that are unknown in the text in it.
     """
     named = ", ".join(map(_named, missing[:_NAMED_CHARACTERS]))
     more = len(missing) - _NAMED_CHARACTERS
     message = f"The tokenizer does not know the character{'s' * (len(missing) > 1)} {named}"
     message += f" and {more:,} more" if more > 0 else ""
-    form, left = min(normalized.items(), key=lambda item: len(item[1]))
+    form, left = min(normalized, key=lambda item: len(item[1]))
     if not left:
         message += f", but it knows all characters of the same text normalized to {form}"
         return TokenizerError(f"{message}.", _NORMALIZE.format(form=form))

@@ -17,7 +17,7 @@ from gptcli.model.gpt import GPT
 from gptcli.training.gradients import Hidden
 
 Evaluation = Generator[tuple[int, int], None, float]
-"""Yields (windows done, all windows) after each batch; returns the mean loss in nats per token."""
+"""Yields (windows done, all windows) before the first batch and after each; returns the mean loss in nats per token."""
 
 
 def validation_starts(tokens: int, block_size: int, max_tokens: int) -> np.ndarray:
@@ -75,6 +75,7 @@ def evaluation_batches(
     starts = validation_starts(split.tokens, T, max_tokens)
     whole = starts[starts + T < split.tokens]
     losses, scored = [], 0
+    yield 0, len(starts)
     for first in range(0, len(whole), batch_size):
         chosen = whole[first : first + batch_size]
         # Compiled code serves full batches only: another shape would be compiled anew.

@@ -81,7 +81,7 @@ class _Progress:
         output.detail(f"Training on {plan.device}, torch.compile {plan.config.train.compile}.")
         self._output = output
         self._max_steps = plan.config.train.max_steps or 0
-        self._time_left = TimeLeft(plan.config, plan.dataset)
+        self._time_left = TimeLeft(plan.config, plan.dataset, plan.begin)
         self._last_row = time.monotonic()
         self._now = plan.begin
         self._step: StepMetrics | None = None

@@ -150,17 +150,17 @@ def test_weights_of_8_bits_are_a_quarter_as_many_bytes(tmp_path: Path) -> None:
 
 def test_it_runs_what_users_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = {"updates": 0, "texts": 0}
-    step, generate = Trainer.training_step, speed.generate
+    step, generate = Trainer.step, speed.generate
 
-    def counted_step(trainer: Trainer) -> Update | None:
+    def counted_step(trainer: Trainer, *arguments: Any) -> Update | None:
         calls["updates"] += 1
-        return step(trainer)
+        return step(trainer, *arguments)
 
     def counted_generate(*arguments: Any) -> Any:
         calls["texts"] += 1
         return generate(*arguments)
 
-    monkeypatch.setattr(Trainer, "training_step", counted_step)
+    monkeypatch.setattr(Trainer, "step", counted_step)
     monkeypatch.setattr(speed, "generate", counted_generate)
     measured(tmp_path, "--preset", "nano")
     assert calls == {"updates": 2 + speed.MIN_CALLS, "texts": 2 * (1 + speed.MIN_CALLS)}

@@ -236,12 +236,12 @@ def test_the_working_folder_is_refused_before_anything_is_read(
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     for out in (Path(), tmp_path / "here", Path("../here")):
-        with pytest.raises(StorageError, match="the folder that you are in"):
+        with pytest.raises(StorageError, match="current directory"):
             make(out, "no such text.txt")
     made = make(tmp_path / "made", book).dataset
     monkeypatch.chdir(made.path)
     assert make(Path(), book).reused
-    with pytest.raises(StorageError, match="the folder that you are in"):
+    with pytest.raises(StorageError, match="current directory"):
         make(Path(), book, force=True)
 
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from gptcli.dataset import readers, sources
 from gptcli.dataset.corpus import Corpus, Document, scan
 from gptcli.dataset.plain_text import read_text
-from gptcli.dataset.sources import Source, find_texts
+from gptcli.dataset.sources import Source, find_sources
 from gptcli.dataset.splits import PartReader, split_parts
 from gptcli.errors import CorpusError, StorageError
 from tests.tokenizer.text_samples import some, texts
@@ -31,12 +31,12 @@ TEXT = ("*.txt", "*.md")
 
 
 def look_at(*inputs: Path | str, include: tuple[str, ...] = TEXT) -> Corpus:
-    with find_texts([str(given) for given in inputs], include) as files:
+    with find_sources([str(given) for given in inputs], include) as files:
         return scan(files, lambda _: None)
 
 
 def content_of(*inputs: Path | str, include: tuple[str, ...] = TEXT) -> dict[str, str]:
-    with find_texts([str(given) for given in inputs], include) as files:
+    with find_sources([str(given) for given in inputs], include) as files:
         return {file.name: "".join(read_text(file, lambda _: None)) for file in files}
 
 
@@ -67,7 +67,7 @@ def test_folders_are_read_in_order_and_hidden_ones_are_not(tmp_path: Path) -> No
 
 def test_standard_input_is_read_more_than_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("né".encode())))
-    with find_texts(["-"], TEXT) as files:
+    with find_sources(["-"], TEXT) as files:
         assert ["".join(read_text(files[0], lambda _: None)) for _ in range(2)] == ["né", "né"]
     with pytest.raises(CorpusError, match="only once"):
         content_of("-", "-")
@@ -93,7 +93,7 @@ def test_standard_input_that_cannot_be_read_or_kept(monkeypatch: pytest.MonkeyPa
 
 
 def test_nothing_of_standard_input_stays_after_a_kill(tmp_path: Path) -> None:
-    script = "from gptcli.dataset.sources import find_texts\nwith find_texts(['-'], ()): pass"
+    script = "from gptcli.dataset.sources import find_sources\nwith find_sources(['-'], ()): pass"
     reader = subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, env=os.environ | {"TMPDIR": str(tmp_path)}
     )
@@ -147,9 +147,9 @@ def test_runs_and_datasets_in_a_folder_are_skipped(tmp_path: Path) -> None:
     for name in ("a.txt", "runs/a/README.md", "runs/a/tokenizer.json", "runs/a/checkpoints/x.txt", "runs/notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("text")
-    with find_texts([str(tmp_path)], ("*.txt", "*.md")) as files:
+    with find_sources([str(tmp_path)], ("*.txt", "*.md")) as files:
         assert [file.name for file in files] == ["a.txt", "runs/notes.txt"]
-    with find_texts([str(tmp_path / "runs/a")], ("*.md",)) as files:  # named by itself
+    with find_sources([str(tmp_path / "runs/a")], ("*.md",)) as files:  # named by itself
         assert [file.name for file in files] == ["README.md"]
 
 

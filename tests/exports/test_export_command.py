@@ -234,8 +234,8 @@ def test_a_failure_leaves_nothing(export: Export, tmp_path: Path, monkeypatch: p
         (["--to", "hf", "--push", "book"], 2, "owner/name"),
         (["--to", "hf", "--checkpoint", "8"], 1, "no checkpoint '8'"),
         (["--to", "gguf", "-o", "."], 1, "'.' is a folder"),
-        (["--to", "hf", "-o", "."], 1, "'.' is the folder that you are in"),
-        (["--to", "ollama", "-o", ".", "--force"], 1, "'.' is the folder that you are in"),
+        (["--to", "hf", "-o", "."], 1, "'.' is the current directory"),
+        (["--to", "ollama", "-o", ".", "--force"], 1, "'.' is the current directory"),
         ([], 2, "--to"),
     ],
 )

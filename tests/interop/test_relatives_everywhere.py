@@ -1,4 +1,4 @@
-"""Local folders of Llama's relatives wherever a RUN stands: fine-tuned, sampled, scored, inspected and exported."""
+"""Llama and its relatives in every command: fine-tuned, sampled, scored, inspected and exported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gptcli.checkpoints.model_folder import read_model_config
 from gptcli.checkpoints.run_folder import read_run
 from gptcli.cli.app import app
 from gptcli.generation.loaded_model import open_model
-from gptcli.runs import start as starting
+from gptcli.runs import pretrained
 from gptcli.tokenizer.tokenizer import load_tokenizer
 from tests.interop.published import ROWS, greedy, related_model, save
 from tests.model.reference import assert_close
@@ -67,8 +67,8 @@ def check_fine_tuned(row: str) -> None:
     save(model, Path("start"))
     train()
     begun, tuned = read_model_config(Path("start")), read_run(Path("tuned")).config.model
-    assert {key: getattr(tuned, key) for key in starting.ARCHITECTURE} == {
-        key: getattr(begun, key) for key in starting.ARCHITECTURE
+    assert {key: getattr(tuned, key) for key in pretrained.ARCHITECTURE} == {
+        key: getattr(begun, key) for key in pretrained.ARCHITECTURE
     }
     opened = transformers.AutoModelForCausalLM.from_pretrained("tuned").eval()
     assert type(opened).__name__ == stored_class(row, model)
@@ -85,12 +85,12 @@ def test_a_fine_tuned_run_keeps_every_knob(row: str) -> None:
 
 @pytest.mark.parametrize(("row", "knob"), [("llama, tied", "norm_epsilon"), ("mixtral", "n_expert_active")])
 def test_control_a_knob_that_the_run_forgets(row: str, knob: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = starting.Start.shape
+    plain = pretrained.Pretrained.layer
 
-    def forgetful(self: starting.Start) -> dict[str, Any]:
+    def forgetful(self: pretrained.Pretrained) -> dict[str, Any]:
         return {"model": {key: value for key, value in plain(self)["model"].items() if key != knob}}
 
-    monkeypatch.setattr(starting.Start, "shape", forgetful)
+    monkeypatch.setattr(pretrained.Pretrained, "layer", forgetful)
     with pytest.raises(AssertionError):
         check_fine_tuned(row)
 
@@ -123,11 +123,11 @@ def test_sample_eval_inspect_and_export(row: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--set=model.mlp=gelu"], "model.mlp = gelu contradicts 'start', where it is swiglu"),
-        (["--set=model.n_kv_head=4"], "model.n_kv_head = 4 contradicts 'start', where it is 2"),
-        (["--set=model.qk_norm=false"], "model.qk_norm = False contradicts 'start', where it is True"),
-        (["--set=model.sliding_window=5"], "model.sliding_window = 5 contradicts 'start', where it is None"),
-        (["--set=model.n_expert=4"], "model.n_expert = 4 contradicts 'start', where it is 0"),
+        (["--set=model.mlp=gelu"], "model.mlp=gelu contradicts 'start', where it is swiglu"),
+        (["--set=model.n_kv_head=4"], "model.n_kv_head=4 contradicts 'start', where it is 2"),
+        (["--set=model.qk_norm=false"], "model.qk_norm=False contradicts 'start', where it is True"),
+        (["--set=model.sliding_window=5"], "model.sliding_window=5 contradicts 'start', where it is None"),
+        (["--set=model.n_expert=4"], "model.n_expert=4 contradicts 'start', where it is 0"),
         (["--family", "gpt2"], "--family cannot be combined with --init-from"),
         (["--family", "modern"], "--family cannot be combined with --init-from"),
     ],
@@ -142,7 +142,7 @@ def test_what_contradicts_the_start_is_refused(arguments: list[str], words: str)
 def test_a_config_file_that_contradicts_the_start_is_refused() -> None:
     save(related_model("qwen3"), Path("start"))
     Path("gelu.toml").write_text('[model]\nmlp = "gelu"\n')
-    assert "model.mlp = gelu contradicts 'start'" in train("-c", "gelu.toml", code=2).stderr
+    assert "model.mlp=gelu contradicts 'start'" in train("-c", "gelu.toml", code=2).stderr
 
 
 @pytest.mark.parametrize("family", ["gpt2", "modern"])

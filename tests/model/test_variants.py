@@ -1,4 +1,4 @@
-"""Every knob by itself, and every family, against the obvious reference; causality; and the loss of knowing nothing."""
+"""Each architecture field and family against a plain reference; causality; the loss of an untrained model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models with each knob of `ModelConfig` turned by itself, and the families that other programs know."""
+"""Model configs that change one field each, and the families that other programs know."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "qwen3_moe": MODERN | {"qk_norm": True, "n_expert": 4, "n_expert_active": 3, "mlp_width": 24},
     "qwen3_moe windows": MODERN | {"qk_norm": True, "n_expert": 4, "sliding_window": 5, "tied": False},
 }
-"""What transformers knows by another name than GPT-2."""
+"""Architectures that transformers knows besides GPT-2."""
 STRANGE: dict[str, dict[str, Any]] = {
     "strange": {
         "position": "sinusoidal",
@@ -60,7 +60,7 @@ STRANGE: dict[str, dict[str, Any]] = {
         "n_expert_active": 1,
     }
 }
-"""What nobody else knows."""
+"""A combination that no other program knows."""
 VARIANTS = KNOBS | FAMILIES | STRANGE
 
 

@@ -30,7 +30,7 @@ def test_the_examples_run(tmp_path: Path, corpus: str) -> None:
     assert done.stderr == "", "the library prints nothing"
     assert "runs/book 40 " in done.stdout
     assert "124,439,808 parameters" in done.stdout
-    assert "optim.lr = -1" in done.stdout
+    assert "`optim.lr` cannot be -1" in done.stdout
 
 
 def test_control_a_failing_example_is_noticed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a model's shape tells, against a real model."""
+"""The report on a model's shape against a real model."""
 
 from __future__ import annotations
 

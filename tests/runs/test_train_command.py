@@ -346,7 +346,7 @@ def test_a_signal_saves(folder: Path, monkeypatch: pytest.MonkeyPatch, signum: i
     assert "step 7" in result.stderr
     resuming = re.search(r"Resume with: gptcli (.*)", result.stderr)
     assert resuming is not None
-    assert resuming[1].endswith("--resume never --out runs/book-2 --resume must")
+    assert resuming[1].endswith("--preset nano --out runs/book-2")
     assert CliRunner().invoke(app, resuming[1].split()).stdout == "runs/book-2\n"
     checkpoint, _ = newest_checkpoint(folder / "runs/book-2")
     assert checkpoint is not None

@@ -172,7 +172,7 @@ def test_lone_surrogates_are_unknown(bpe: Tokenizer) -> None:
     assert bpe.decode(bpe.encode("a\udc80b", unknown="skip")) == "ab"
 
 
-def test_an_id_that_is_none(bpe: Tokenizer) -> None:
+def test_an_id_out_of_range(bpe: Tokenizer) -> None:
     with pytest.raises(TokenizerError, match="has no id -1"):
         bpe.decode([-1])
 
@@ -183,8 +183,8 @@ def test_pieces(bpe: Tokenizer) -> None:
     assert [token for token, _ in pieces] == bpe.encode("the café")
 
 
-def test_a_tokenizer_that_is_let_go_leaves_at_once() -> None:
-    """Its tables take tens of megabytes, which should not wait for the collector of circles."""
+def test_an_unused_tokenizer_is_freed_at_once() -> None:
+    """Its tables take tens of megabytes, which should not wait for the garbage collector."""
     tokenizer = train_bpe([LESSON], 300)
     list(tokenizer.encode_pieces([LESSON]))
     gone = weakref.ref(tokenizer)

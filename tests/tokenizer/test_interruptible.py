@@ -1,4 +1,4 @@
-"""A signal is heard while a library is at work that lets Python run nothing."""
+"""Signals are handled while a compiled library is at work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gptcli.errors import CorpusError
 from gptcli.tokenizer.interruptible import run_interruptible
 
 
-class Heard(Exception):  # noqa: N818 - what the handler raises
+class Heard(Exception):  # noqa: N818 - raised by the handler
     pass
 
 
@@ -48,7 +48,7 @@ def test_results_and_errors_come_through() -> None:
 
 
 def test_another_thread_does_the_work_itself() -> None:
-    """Only the main thread hears signals."""
+    """Only the main thread handles signals."""
     threads: list[threading.Thread] = []
     other = threading.Thread(target=lambda: run_interruptible(lambda: threads.append(threading.current_thread())))
     other.start()

@@ -1,4 +1,4 @@
-"""Tokenizers from files: what is accepted, and what everything else gets."""
+"""Loading tokenizers from files: which are accepted, and the errors for all others."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_other_patterns_are_encoded_whole(tmp_path: Path, document: dict[str, An
 
 
 @pytest.mark.parametrize("change", ["normalizer", "added", "prefix"])
-def test_whatever_could_move_a_cut_is_encoded_whole(tmp_path: Path, document: dict[str, Any], change: str) -> None:
+def test_tokenizers_without_safe_cuts_encode_texts_whole(tmp_path: Path, document: dict[str, Any], change: str) -> None:
     size = len(document["model"]["vocab"])
     if change == "normalizer":
         document["normalizer"] = {"type": "NFC"}
@@ -151,14 +151,14 @@ BROKEN: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN.keys())
-def test_files_that_are_no_tokenizers(tmp_path: Path, content: str) -> None:
+def test_files_that_are_not_tokenizers(tmp_path: Path, content: str) -> None:
     (tmp_path / "merges.txt").write_text("")
     with pytest.raises(TokenizerError) as caught:
         load(tmp_path, content)
     assert "vocab.json with merges.txt beside it" in caught.value.hint
 
 
-def test_a_name_that_is_no_kind_of_tokenizer(tmp_path: Path) -> None:
+def test_neither_a_kind_nor_a_file(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match="There is no tokenizer") as caught:
         load_tokenizer(tmp_path / "chars")
     assert caught.value.hint.startswith("Use auto, char, bpe or a path.")
@@ -200,13 +200,13 @@ def test_not_byte_level(tmp_path: Path, document: dict[str, Any], step: object) 
         load(tmp_path, document)
 
 
-def test_what_the_library_refuses_is_told_too(tmp_path: Path, document: dict[str, Any]) -> None:
+def test_errors_of_the_library(tmp_path: Path, document: dict[str, Any]) -> None:
     document["decoder"] = {"type": "NoSuchDecoder"}
     with pytest.raises(TokenizerError, match="cannot be used"):
         load(tmp_path, document)
 
 
-def test_places_without_a_tokenizer(tmp_path: Path) -> None:
+def test_paths_without_a_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match="There is no tokenizer"):
         load_tokenizer(tmp_path / "nowhere.json")
     with pytest.raises(TokenizerError, match="contains no"):
@@ -219,7 +219,7 @@ def test_places_without_a_tokenizer(tmp_path: Path) -> None:
 
 
 def check_panic(tmp_path: Path, document: dict[str, Any], capfd: pytest.CaptureFixture[str]) -> None:
-    """A regular expression that never ends makes the library panic: an error of ours, and standard error stays ours."""
+    """A regular expression that backtracks forever makes the library panic: we raise our error and print nothing."""
     split = {"type": "Split", "pattern": {"Regex": "(a+)+$|(a|aa)+c"}, "behavior": "Isolated", "invert": False}
     words = document["pre_tokenizer"] | {"use_regex": False}
     document["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, words]}

@@ -1,4 +1,4 @@
-"""The merges against the trainer of the library, and against the textbook's slow way."""
+"""The merges against those of the library's trainer, and of the slow way of the textbook."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def fast(words: dict[bytes, int], size: int) -> list[Merge]:
 @some
 @given(words=counted, more=st.integers(0, 40))
 def test_same_as_the_slow_way(words: dict[bytes, int], more: int) -> None:
-    """Of two letters, so that pairs overlap ("aaa"), follow each other ("abab") and make one entry in two ways."""
+    """With two letters pairs overlap ("aaa"), follow each other ("abab") and make one entry in two ways."""
     assert fast(words, 256 + more) == slowly(words, 256 + more)
 
 

@@ -45,7 +45,7 @@ def test_numbers_are_those_of_a_dict(bits: int, batches: list[list[bytes]]) -> N
 
 
 def test_numbers_control(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without their lengths, words that differ by trailing zeros are taken for each other."""
+    """Without their lengths, words that differ in trailing zeros only are confused."""
     batches = [[b"a"], [b"a\0"]]
     assert as_a_dict_would(WordTable(), batches)
     monkeypatch.setattr(word_table, "_LENGTH_SHIFT", np.uint64(63))

@@ -1,4 +1,4 @@
-"""Texts that make trouble, and how hypothesis mixes them."""
+"""Awkward texts, and how hypothesis mixes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LESSON = (
     "Où est le café? Là-bas; naïve façade.\tÜber die Straße.  Zwei   Leerzeichen.\n"
     "你好，世界。今天天气很好。你好，朋友。 😀😃 e\u0301te\u0301 \u2028 \xa0 <|endoftext|> x = f(a, b) + 1234567\n"
 )
-"""A text with what makes trouble: contractions, several spaces, CRLF, accents, Chinese, emoji, odd white space."""
+"""An awkward text: contractions, several spaces, CRLF, accents, Chinese, emoji, odd white space."""
 
 _TROUBLE = [
     *(
@@ -46,6 +46,6 @@ texts = st.lists(st.sampled_from(_TROUBLE) | st.characters(exclude_categories=["
 
 
 def split_at(text: str, places: list[int]) -> list[str]:
-    """`text` in pieces, parted at `places` (those beyond its end part nothing)."""
+    """`text` in pieces, cut at `places` (those beyond its end are ignored)."""
     marks = [0, *sorted(min(place, len(text)) for place in places), len(text)]
     return [text[start:stop] for start, stop in pairwise(marks)]
