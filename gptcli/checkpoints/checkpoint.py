@@ -100,7 +100,7 @@ def save_checkpoint(run: Path, checkpoint: Checkpoint, *, replace: bool = False)
 
 
 def _plain(progress: Progress) -> dict[str, Any]:
-    """The counters as stored; an evaluation is only mentioned where it is pending."""
+    """The counters as stored, with `evaluation_pending` only where it is true."""
     return {name: value for name, value in asdict(progress).items() if name != "evaluation_pending" or value}
 
 
@@ -118,7 +118,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     except ModelFolderError as error:
         raise ModelFolderError(f"The checkpoint is damaged: {clause(error.message)}.", error.hint) from None
     if state.get("format") != FORMAT:
-        raise ModelFolderError(f"'{folder}' has format {state.get('format')}, where this version reads {FORMAT}.")
+        raise ModelFolderError(f"'{folder}' has format {state.get('format')}, and this version reads {FORMAT}.")
     try:
         progress = _PROGRESS.validate_python(state["progress"])
         threads = _THREADS.validate_python(state["threads"])

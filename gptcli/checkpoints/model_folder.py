@@ -53,7 +53,7 @@ def read_model_config(folder: Path) -> ModelConfig:
 
 
 def _no_model(folder: Path) -> ModelFolderError:
-    """The error for a path that is no model folder: it says what is there instead."""
+    """The error for a path that is not a model folder; it names what was found instead."""
     if not folder.exists():
         known = [run.name for run in _runs_in(names.RUNS_ROOT)]
         shown = ", ".join(known[:_SHOWN_RUNS]) + (" …" if len(known) > _SHOWN_RUNS else "")
@@ -67,7 +67,7 @@ def _no_model(folder: Path) -> ModelFolderError:
         return ModelFolderError(f"'{folder}' is a dataset, not a model.", hint)
     if runs := _runs_in(folder):
         return ModelFolderError(f"'{folder}' is a folder of runs.", f"Name one of them, such as '{runs[0]}'.")
-    message = f"'{folder}' is no model folder: it has no {names.CONFIG}."
+    message = f"'{folder}' is not a model folder: it has no {names.CONFIG}."
     return ModelFolderError(message, "Give a run folder, or a folder in Hugging Face's format.")
 
 

@@ -52,9 +52,9 @@ def is_run(path: Path) -> bool:
 
 
 def missing_part(path: Path) -> str:
-    """The file without which a folder that looks like a run is none; "" if it does not look like one."""
-    found = {name for name in (names.RUN_CONFIG, MANIFEST_FILE) if (path / name).is_file()}
-    return "".join({names.RUN_CONFIG, MANIFEST_FILE} - found) if len(found) == 1 else ""
+    """The one file that a damaged run lacks, of the two that make a folder a run; "" if it has both or neither."""
+    missing = [name for name in (names.RUN_CONFIG, MANIFEST_FILE) if not (path / name).is_file()]
+    return missing[0] if len(missing) == 1 else ""
 
 
 def create_run(
@@ -62,7 +62,7 @@ def create_run(
 ) -> StoredRun:
     """Make a run folder, with the weights that it starts from if they are not random.
 
-    Raises StorageError if something else stands there.
+    Raises StorageError if something else is there.
     """
     if path.exists() and not path.is_dir():
         raise StorageError(f"'{path}' is a file; a run needs a folder of its own.", "Choose another place with `out`.")
@@ -179,7 +179,7 @@ def replace_weights(run: StoredRun, tensors: dict[str, Tensor], *, step: int, va
 def _hashed(
     content: bytes | Iterable[bytes | memoryview], entries: dict[str, FileEntry], name: str
 ) -> Iterator[bytes | memoryview]:
-    """Pass a file's content through; at its end its manifest entry is added to `entries`."""
+    """Yield a file's content unchanged, then add its manifest entry to `entries`."""
     hasher, size = hashlib.sha256(), 0
     for piece in [content] if isinstance(content, bytes) else content:
         hasher.update(piece)
@@ -220,7 +220,7 @@ def logged_saves(run: Path) -> tuple[int, int]:
 
 
 def newest_run(root: Path) -> Path | None:
-    """The run below `root` whose weights were written last; only where none has weights yet, the newest of those."""
+    """The run below `root` whose weights were written last; if none has weights, the one that was made last."""
     runs = [path for path in root.iterdir() if is_run(path) and not path.name.startswith(".")] if root.is_dir() else []
     return max(runs, key=_last_written, default=None)
 
@@ -235,6 +235,6 @@ def next_free(path: Path) -> Path:
 
 
 def _last_written(run: Path) -> tuple[bool, float]:
-    """What `newest_run` compares: a run with weights comes before any without."""
+    """Sort key of `newest_run`: a run with weights is newer than any without."""
     weights = run / names.MODEL
     return weights.exists(), (weights if weights.exists() else run / names.RUN_CONFIG).stat().st_mtime

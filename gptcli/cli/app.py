@@ -36,7 +36,7 @@ class _Commands(TyperGroup):
 
 
 class Command(TyperCommand):
-    """A command that refuses `-t 0.2 -t 1.5`, of which typer would silently use the last; exits with 2."""
+    """A command that refuses an option given twice, of which typer would silently use the last; exits with 2."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse as typer does, after a check for repeated options."""

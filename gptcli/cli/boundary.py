@@ -109,7 +109,7 @@ def _explained(error: BaseException) -> GptcliError:
         reason = "standard output is closed" if error.errno == errno.EBADF else "no space left on the device"
         return StorageError(f"The output could not be written: {reason}.")
     return GptcliError(
-        f"Something unforeseen happened ({type(error).__name__}: {error}).",
+        f"An unexpected error occurred ({type(error).__name__}: {error}).",
         "Run the same command with --debug, and report what it shows.",
     )
 

@@ -24,7 +24,7 @@ BUDGET, OPTIMIZATION, RHYTHM = "Budget, whichever ends first", "Optimization", "
 
 
 class Resume(StrEnum):
-    """The treatment of a run that is there already."""
+    """The treatment of an existing run."""
 
     auto = "auto"
     never = "never"
@@ -63,7 +63,7 @@ def train(
     ] = None,
     init_from: Annotated[str | None, setting("train.init_from", "MODEL")] = None,
     resume: Annotated[
-        Resume, typer.Option("--resume", help="A run that is there: resume it (auto, must), or start another (never).")
+        Resume, typer.Option("--resume", help="An existing run: resume it (auto, must), or start another (never).")
     ] = Resume.auto,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show config, sizes, memory and disk; write nothing.")

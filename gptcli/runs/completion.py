@@ -49,9 +49,8 @@ def complete(request: Request, decision: Decision, dataset: Dataset, device: tor
     pretrained = None if isinstance(decision, NewRun) else decision.pretrained
     rows = dataset.tokenizer.vocab_size
     config = run_config(request, decision, device, pretrained.vocab_size(dataset.tokenizer) if pretrained else rows)
-    config = config.model_copy(update={"tokenizer": _tokenizer(config.tokenizer, request, dataset)})
-    if pretrained:
-        config = config.model_copy(update={"tokenizer": TokenizerConfig(kind=TOKENIZER)})
+    is_given = pretrained is not None or request.has_dataset or is_path(config.tokenizer.kind)
+    config = config.model_copy(update={"tokenizer": _tokenizer(config.tokenizer, dataset, is_given=is_given)})
     _require_a_window(config, dataset)
     dtype = choose_dtype(config.train.dtype, device, config.model.n_embd)
     free = free_memory(device)
@@ -90,9 +89,9 @@ def epoch_steps(config: RunConfig, dataset: Dataset) -> float:
     return training_batches(config, dataset).windows_per_epoch / config.train.batch_size
 
 
-def _tokenizer(asked: TokenizerConfig, request: Request, dataset: Dataset) -> TokenizerConfig:
-    """The tokenizer section as it is stored: how the tokenizer was made, or that it lies beside the stored config."""
-    if request.has_dataset or is_path(asked.kind):
+def _tokenizer(asked: TokenizerConfig, dataset: Dataset, *, is_given: bool) -> TokenizerConfig:
+    """The tokenizer section to store: how the tokenizer was made or, if it was given, its copy in the run folder."""
+    if is_given:
         return TokenizerConfig(kind=TOKENIZER)
     kind = dataset.tokenizer.kind
     return TokenizerConfig(kind=kind, vocab_size=asked.entries if kind == "bpe" else None)

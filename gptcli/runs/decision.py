@@ -214,7 +214,7 @@ def _refuse_foreign(path: Path) -> None:
         if part := missing_part(path):
             hint = "Restore it from a copy, or choose another place with `out`."
             raise ModelFolderError(f"The run '{path}' is damaged: '{part}' is missing.", hint)
-        kind = "a folder with other things in it" if path.is_dir() else "a file"
+        kind = "a folder with other files in it" if path.is_dir() else "a file"
         raise StorageError(f"'{path}' is {kind}, not a run.", "Choose another place with `out`.")
 
 

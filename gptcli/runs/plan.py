@@ -75,8 +75,8 @@ def make_plan(
 ) -> Plan:
     """Decide, prepare the data and complete the config; a dry run keeps no dataset that it had to make.
 
-    `on_progress` is told how preparing the data advances; `quiet` hides the progress of downloads. Raises the errors of
-    `decide`, of the data, and of `complete`; UsageError for a run of other data or with other fixed settings.
+    `on_progress` is called with the progress of preparing the data; `quiet` hides the progress of downloads. Raises the
+    errors of `decide`, of the data, and of `complete`; UsageError for a run of other data or with other fixed settings.
     """
     decision = decide(request, quiet=quiet)
     device, moved = training_device(request, decision)
@@ -89,7 +89,7 @@ def make_plan(
 
 
 def plan_for(request: Request, decision: Decision, dataset: Dataset, device: torch.device) -> Plan:
-    """The plan of a decision for a dataset that is there; raises as `make_plan` does."""
+    """The plan of a decision for an existing dataset; raises as `make_plan` does."""
     if isinstance(decision, FineTune):
         require_its_tokenizer(decision.pretrained, dataset)
     completed = complete(request, decision, dataset, device)

@@ -1,4 +1,4 @@
-"""Writing checkpoints and best weights, and the way a session deals with a disk that refuses.
+"""Writing checkpoints and best weights, and handling disk errors during a session.
 
 A disk may be full only for a while, and the training so far is worth more than a save: a failed save is reported, and
 training continues to the next one. Training ends where no later save can make up for it: at the third failure in a row,
@@ -73,7 +73,7 @@ class Saving:
             yield SaveFailed(step, error.message)
 
     def _saved_after_a_move(self, checkpoint: Checkpoint) -> RunMoved:
-        """Save the training of a folder that was moved or deleted meanwhile; the error that ends the session."""
+        """Save a training whose folder was moved or deleted; returns the error that ends the session."""
         progress, began = checkpoint.progress, self.run.path
         if place := self.lock.whereabouts():
             what = f"'{began}' was moved to '{place}' during training"
@@ -87,7 +87,7 @@ class Saving:
 
 
 class RunMoved(GptcliError):  # noqa: N818 - the training itself is saved
-    """The run folder left its place during training, which has ended after saving."""
+    """The run folder was moved or deleted during training, which ended after saving."""
 
 
 def attempt(step: int, write: Callable[[], None]) -> Iterator[SaveFailed]:

@@ -19,8 +19,8 @@ STATE = ("mean", "variance", "seen", "skipped")
 class SpikeGuard:
     """Detects values more than `sigma` deviations above their running mean.
 
-    A spike enters the statistics clipped to the limit. So one spike does not hide the next, and yet the limit rises
-    with each: when the loss has risen for good, updates are accepted again after a few.
+    A spike enters the statistics clipped to the limit: one spike does not hide the next, but the limit rises with each,
+    so that updates are soon accepted again when the loss has risen for good.
     """
 
     def __init__(self, sigma: float, device: torch.device) -> None:

@@ -58,16 +58,16 @@ class Update:
 
 @dataclass(frozen=True)
 class Figures:
-    """The figures of an update as numbers."""
+    """The figures of an update as numbers; `loss`, `grad_norm` and `lr` as in `Update`."""
 
     loss: float
     grad_norm: float
     lr: float
     skipped: int
     """Updates skipped so far: float16 overflows and spikes."""
-    spikes: int
+    spikes: int = 0
     """Updates skipped so far as spikes."""
-    experts: tuple[float, float] | None
+    experts: tuple[float, float] | None = None
     """Balance loss (1: spread evenly) and largest share of one expert; None for a model without experts."""
 
 
@@ -94,9 +94,10 @@ class Trainer:
         self.hidden: Hidden = self.model.hidden
 
     def compile(self) -> str:
-        """Use torch.compile where the config asks for it or it pays; a sentence about the choice, "" as asked.
+        """Use torch.compile if the config asks for it or it pays.
 
-        Raises DeviceError if compiling was asked for and fails, and OutOfMemoryError.
+        Returns a sentence about the choice, "" if the config made it. Raises OutOfMemoryError, and DeviceError if
+        compiling was asked for and fails.
         """
         ids = self._next_batch()  # (B, T + 1); sliced on the device, as updates do: strides are part of the compilation
         with self._room_for_gradients(ids):

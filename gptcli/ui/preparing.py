@@ -64,7 +64,7 @@ def show_prepared(output: Output, prepared: Prepared) -> None:
     for note in prepared.notes:
         output.note(note)
     if prepared.reused:
-        output.note("The text has not changed: using the dataset that is there.")
+        output.note("The text has not changed: using the existing dataset.")
     output.note(describe(prepared.dataset))
     for source in prepared.dataset.sources[:_MAX_SOURCES]:
         output.detail(f"Text: {source.name}, {counted(source.size, 'byte')}.")

@@ -116,10 +116,10 @@ class _Progress:
         if isinstance(event, StepMetrics):
             self._step = event
             self._losses.append((event.step, event.loss))
-            self._tell_spikes(event)
+            self._note_spikes(event)
         self._row_if_time()
 
-    def _tell_spikes(self, event: StepMetrics) -> None:
+    def _note_spikes(self, event: StepMetrics) -> None:
         if event.spikes > self._spikes:
             self._spikes = event.spikes
             updates = counted(event.spikes, "update")
@@ -135,8 +135,8 @@ class _Progress:
         if self.live is None and not self._output.quiet:
             evaluated_now = self._eval is not None and self._eval.step == self._now
             shown = [*self._figures(with_evaluation=evaluated_now), ("left", self._clock())]
-            told = "  ".join(f"{name} {value}" for name, value in shown if value)
-            self._output.note(f"step {self._now:,}/{self._max_steps:,}  {told}")
+            values = "  ".join(f"{name} {value}" for name, value in shown if value)
+            self._output.note(f"step {self._now:,}/{self._max_steps:,}  {values}")
 
     def _print(self, *lines: Text) -> None:
         if not self._output.quiet:
@@ -201,7 +201,7 @@ def clock_time(seconds: float) -> str:
 def show_dry_run(output: Output, plan: Plan) -> None:
     """Print the complete config on standard output, the rest as notes; raises the plan's refusal at the end."""
     if output.as_json:
-        data = figures(plan.dataset) | {"dataset": None}  # it may have been made for this look only
+        data = figures(plan.dataset) | {"dataset": None}  # a dry run keeps no dataset that it made
         config = plan.config.model_dump(mode="json")
         output.json({"run": str(plan.path), "config": config, "data": data, "memory_bytes": plan.memory})
     else:

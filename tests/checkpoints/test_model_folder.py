@@ -88,7 +88,7 @@ def test_errors_say_what_is_there_instead_of_a_model(dataset: Dataset, tmp_path:
     runs = tmp_path / "runs"
     assert told(runs) == (f"'{runs}' is a folder of runs.", f"Name one of them, such as '{runs / 'one'}'.")
     (tmp_path / "texts").mkdir()
-    assert "is no model folder: it has no config.json" in told(tmp_path / "texts")[0]
+    assert "is not a model folder: it has no config.json" in told(tmp_path / "texts")[0]
 
 
 def test_a_damaged_small_file_can_be_restored(tmp_path: Path) -> None:

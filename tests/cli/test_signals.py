@@ -85,7 +85,7 @@ def kill_at(cli: CommandLine, arguments: list[str], delay: float, signum: int) -
     if "<frozen site>" in err or "<frozen runpy>" in err:
         return  # Python itself is starting
     assert process.returncode in (0, 128 + signum, -signum), (delay, signum, err)  # -signum: Python starts or ends
-    assert not any(word in err for word in ("Traceback", "terminate", "unforeseen", "Exception ignored")), err
+    assert not any(word in err for word in ("Traceback", "terminate", "unexpected error", "Exception ignored")), err
 
 
 SMALL = ["--preset", "nano", "--n-layer", "1", "--n-head", "2", "--n-embd", "16", "--block-size", "16", "-q"]

@@ -188,7 +188,7 @@ def test_a_bad_default_place_is_refused_before_the_text_is_read(folder: Path) ->
     (folder / "runs/book/chapter.txt").write_text("mine")
     before = everything(folder)
     result = invoke()
-    assert (result.exit_code, "'runs/book' is a folder with other things in it" in result.stderr) == (1, True)
+    assert (result.exit_code, "'runs/book' is a folder with other files in it" in result.stderr) == (1, True)
     assert everything(folder) == before
 
 
