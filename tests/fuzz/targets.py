@@ -35,6 +35,7 @@ from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
 from gptcli.report.inspection import inspect
 from gptcli.report.run import evaluations, list_runs
 from gptcli.report.text import describe_text
+from gptcli.runs.saving import restore
 from gptcli.storage import to_json
 from gptcli.tokenizer.bpe import train_bpe
 from gptcli.tokenizer.char import char_tokenizer
@@ -131,14 +132,14 @@ class CheckpointFolder(Target):
         run(dataset, folder / "run", SMALL | {"train.max_steps": 2, "optim.skip_spikes": 3.0})
         self.path = folder / "run/checkpoints" / checkpoint_name(2)
         self.valid = {path.name: path.read_bytes() for path in self.path.iterdir()}
-        self.trainer = Trainer(read_run(folder / "run"), dataset, CPU)
+        self.trainer = Trainer(read_run(folder / "run").config, dataset, CPU)
 
     def prepare(self, random: Random) -> None:
         change_in(self.path, self.valid, random)
 
     def run(self) -> None:
         try:
-            self.trainer.restore(load_checkpoint(self.path))
+            restore(self.trainer, load_checkpoint(self.path))
         finally:
             torch.set_num_threads(1)
 
