@@ -45,6 +45,20 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def size(count: int) -> str:
+    """1_500_000 → "1.5 MB"."""
+    return with_prefix(count, "B")
+
+
+def with_prefix(count: int, unit: str) -> str:
+    """A number with three digits and the SI prefix of its size: 2_500_000, "FLOP" → "2.5 MFLOP"."""
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= factor:
+            number = f"{count / factor:.3g}" if count < 999.5 * factor else f"{count / factor:,.0f}"
+            return f"{number} {prefix}{unit}"
+    return f"{count:,} {unit}"
+
+
 class GptcliError(Exception):
     """An expected failure: `message` is one sentence, `hint` says what to do next ("" for none)."""
 

@@ -1,4 +1,4 @@
-"""Dataset folders and how to open them.
+"""Opening dataset folders.
 
 data/book-1a2b3c4d/
     dataset.json       manifest: files with hashes, and where the text came from
@@ -24,7 +24,7 @@ _ALWAYS_HASHED_BYTES = 1_000_000_000
 
 @dataclass(frozen=True)
 class Split:
-    """One split: its tokens, and counts of them and of the text that they stand for."""
+    """One split: its tokens, and the sizes of its text."""
 
     tokens: int
     characters: int

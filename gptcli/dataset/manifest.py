@@ -19,6 +19,7 @@ _MAX_COUNT = 1 << 53
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Positive = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
+Dtype = Literal["uint16", "uint32"]
 Name = Annotated[str, Field(pattern=r"^[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]*$", max_length=200)]
 
 
@@ -31,7 +32,7 @@ class ShardEntry(_Entry):
 
     file: Annotated[str, Field(pattern=r"^(train|val)-[0-9]{5,9}\.npy$")]
     tokens: Positive
-    dtype: Literal["uint16", "uint32"]
+    dtype: Dtype
     bytes: Positive
     sha256: Sha256
 
@@ -130,7 +131,8 @@ def read_manifest(folder: Path) -> DatasetManifest:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise DatasetError(f"'{path}' is damaged: {where or 'it'}: {first['msg'].lower()}.", damaged) from None
+        problem = f"{where}: {first['msg']}" if where else first["msg"]
+        raise DatasetError(f"'{path}' is damaged: {problem.lower()}.", damaged) from None
 
 
 def digest(value: Any) -> str:

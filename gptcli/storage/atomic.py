@@ -131,7 +131,8 @@ def remove_directory(path: Path) -> None:
 def remove_leftovers(folder: Path, of: str | None = None) -> None:
     """Delete what killed processes left half-written in `folder`, and put back what they were about to replace.
 
-    Files of a running process stay. `of` is the final name of the files or folders in question; None: all.
+    Files of a running process stay. `of` is the final name of the files or folders in question; None: all. Several
+    processes may do this at the same time.
     """
     name = re.escape(of) if of is not None else ".+"
     ours = re.compile(rf"\.({name})-([0-9]+)({re.escape(TEMPORARY_SUFFIX)}|{re.escape(REPLACED_SUFFIX)})")
@@ -141,13 +142,16 @@ def remove_leftovers(folder: Path, of: str | None = None) -> None:
             if not found or _is_another_process(int(found[2])):
                 continue
             final = folder / found[1]
-            if found[3] == REPLACED_SUFFIX and not is_occupied(final):
-                os.rename(path, final)
-                flush_directory(folder)
-            elif path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+            with suppress(FileNotFoundError):  # another process was faster
+                if found[3] == REPLACED_SUFFIX and not is_occupied(final):
+                    os.rename(path, final)
+                    flush_directory(folder)
+                elif path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                    if path.exists():
+                        shutil.rmtree(path)  # raises the error
+                else:
+                    path.unlink()
 
 
 def _hidden(final: Path, suffix: str) -> Path:
