@@ -20,6 +20,12 @@ from gptcli.errors import GptcliError, Interrupted, OutOfMemoryError, StorageErr
 from gptcli.signals import unwind_on_signal
 
 BROKEN_PIPE_EXIT = 141
+_WORDING = {
+    "Value error, ": "",
+    "Input should be a valid integer, unable to parse string as an integer": "it must be a whole number",
+    "Input should be a valid number, unable to parse string as a number": "it must be a number",
+}
+"""Words of typer's usage errors, and ours."""
 MAY_BE_EMPTY = ("prompt", "stop")
 """Parameters for which an empty text has a meaning or an error message of its own."""
 
@@ -121,7 +127,9 @@ def _usage_error(error: Any, arguments: Sequence[str]) -> UsageError:
         hint = f"For a file whose name begins with a dash write ./{dashed}"
     else:
         hint = f"See {error.ctx.command_path} --help" if error.ctx else ""
-    message = error.format_message().replace("Value error, ", "")
+    message = error.format_message()
+    for theirs, ours in _WORDING.items():
+        message = message.replace(theirs, ours)
     return UsageError(message if message.endswith((".", "?")) else f"{message}.", hint)
 
 
