@@ -1,11 +1,11 @@
-"""What does each knob of the model do to the loss, at equal compute?
+"""The effect of each model setting on the loss, at equal compute.
 
-A small character model is trained many times: once as GPT-2, and once with each change to it. Every training spends the
-same FLOPs, as `gptcli inspect` counts them, so a model that needs more of them for a token sees fewer tokens; the
-schedule ends with the training. The optimizer's own arithmetic is not counted. The loss is that of a full pass over
-the held-out part. Losses do not depend on what else the machine does, so no time is told.
+A small character model is trained many times: once as GPT-2, and once with each change. Every run spends the same
+FLOPs, as `gptcli inspect` counts them, so a model with more FLOPs per token trains on fewer tokens; the schedule ends
+with the run. The FLOPs of the optimizer are not counted. The loss is that of a full pass over the held-out part.
+Losses do not depend on other programs on the machine; times would, so none are reported.
 
-    python -m benchmarks.architectures TEXT     # trains, draws a picture and shows the table of docs/architectures.md
+    python -m benchmarks.architectures TEXT     # trains, draws the picture, prints the tables of docs/architectures.md
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from gptcli.training.schedule import learning_rate
 SHAPE = {"n_layer": 3, "n_head": 4, "n_embd": 48, "block_size": 64}
 BATCH = 12
 STEPS = 400
-"""Updates of the model that is GPT-2; their FLOPs are what every other model may spend."""
+"""Updates of GPT-2; their FLOPs are the budget of every other model."""
 SEEDS = (1, 2, 3)
 WINDOW = 16
 MUON = {"optimizer": "muon", "lr": 1e-2, "schedule": "linear", "warmup_steps": 20}
@@ -70,14 +70,14 @@ CHANGES: dict[str, Values] = {
     "modern without qk_norm": {**MODERN, "qk_norm": False},
     "modern with 4 heads of keys and values": {**MODERN, "n_kv_head": 4},
 }
-"""What differs from GPT-2, by what it is called in the table."""
+"""Differences from GPT-2, by their names in the table."""
 ADAMW = {"GPT-2": 4e-3, "modern": 6e-3}
 """Learning rates for the comparison of optimizers."""
 SHARES = {"GPT-2": (2.0, 0.5), "modern": (2.0, 0.5)}
-"""Other budgets at which these are trained too, as multiples of the one."""
+"""Other budgets for these models, as multiples of the main one."""
 
 Task = tuple[str, str, float, int]
-"""A training: model, optimizer, share of the budget, seed."""
+"""A training run: model, optimizer, share of the budget, seed."""
 
 
 def config_of(change: str, optimizer: str, vocab_size: int) -> RunConfig:
@@ -97,7 +97,7 @@ def steps_within(share: float, config: ModelConfig) -> int:
 
 
 def train(task: Task, dataset: Path) -> float:
-    """The validation loss, in nats per character, of a training from random weights to the end of its schedule."""
+    """The validation loss, in nats per character, after training from random weights to the end of the schedule."""
     change, optimizer_name, share, seed = task
     torch.set_num_threads(1)
     data = open_dataset(dataset)
@@ -122,7 +122,7 @@ def train(task: Task, dataset: Path) -> float:
 
 
 def tasks() -> list[Task]:
-    """Every training, seed by seed."""
+    """All training runs, seed by seed."""
     whole = [(change, "muon", 1.0) for change in CHANGES] + [(change, "adamw", 1.0) for change in ADAMW]
     parts = [(change, "muon", share) for change, shares in SHARES.items() for share in shares]
     return [(*one, seed) for seed, one in product(SEEDS, parts + whole)]
@@ -157,14 +157,14 @@ def _row(change: str, optimizer: str, share: float, losses: list[float], vocab_s
 
 
 def verdict(row: dict[str, Any], gpt2: dict[str, Any]) -> str:
-    """Whether every seed ended below, or above, every seed of GPT-2; by luck alone one comparison in ten is so."""
+    """Whether all seeds ended below, or above, all seeds of GPT-2; chance alone does that in one comparison of ten."""
     if max(row["losses"]) < min(gpt2["losses"]):
         return "lower"
     return "higher" if min(row["losses"]) > max(gpt2["losses"]) else "within the spread"
 
 
 def by_name(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The rows with the whole budget, by model and, where it is AdamW, optimizer."""
+    """The rows with the main budget, by model, and by optimizer if it is AdamW."""
     rows = [row for row in result["rows"] if row["share"] == 1]
     return {row["change"] + (", AdamW" if row["optimizer"] == "adamw" else ""): row for row in rows}
 

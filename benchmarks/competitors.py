@@ -1,7 +1,7 @@
 """Competitors that take turns, each in a process of its own.
 
-In one process they hinder each other even while they wait: with an idle llama.cpp server in it that had been used,
-gptcli wrote a tenth to a fifth more slowly (docs/log.md).
+In one process they slow each other down even while they wait: next to an idle llama.cpp server that had been used,
+gptcli generated text a tenth to a fifth more slowly (docs/log.md).
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 Rates = dict[str, float]
-"""What one call measured, by what it is called after the competitor's name; "" for the figure itself."""
+"""Figures of one call, by the suffix to the competitor's name; "" for the main figure."""
 PAUSE = 0.5
-"""Seconds in which the threads of the last competitor stop waiting for more of its work."""
+"""Seconds until the waiting threads of the previous competitor are asleep."""
 
 
 @contextmanager
 def competitor(
     make: Callable[..., Callable[[], Rates]], *arguments: Any, environment: Mapping[str, str] | None = None
 ) -> Iterator[Callable[[], Rates]]:
-    """Calls `make(*arguments)()` in a process that was started with more variables in its environment."""
+    """A function that calls `make(*arguments)()` in another process, with `environment` added to its variables."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs, make, arguments), daemon=True)
@@ -34,14 +34,14 @@ def competitor(
     process.start()
     os.environ.clear()
     os.environ.update(before)
-    theirs.close()  # so that a process that ended is noticed
+    theirs.close()  # so that the end of the process is noticed
 
     def call() -> Rates:
         ours.send(True)
         rates: Rates = ours.recv()
         return rates
 
-    ours.recv()  # everything is loaded
+    ours.recv()  # the process has loaded everything
     try:
         yield call
     finally:
@@ -54,9 +54,9 @@ def _serve(connection: Connection, make: Callable[..., Callable[[], Rates]], arg
     connection.send(True)
     try:
         while connection.recv():
-            measure()  # after seconds without work even the code has left the caches
+            measure()  # warm-up: after idle seconds, even the code has left the caches
             connection.send(measure())
-    except EOFError:  # no more is wanted
+    except EOFError:  # the parent closed the connection
         return
 
 
@@ -65,7 +65,7 @@ def medians(
     rounds: int = 5,
     environments: Mapping[str, Mapping[str, str]] | None = None,
 ) -> dict[str, float]:
-    """Median rates of competitors (`make` and its arguments), called in turn."""
+    """Median rates of the competitors, each given by `make` and its arguments, called in turn."""
     values: dict[str, list[float]] = {}
     with ExitStack() as stack:
         calls = {

@@ -1,11 +1,12 @@
-"""How do time and memory grow with context, width, layers, batch and text? Pictures in docs/, theory beside them.
+"""The growth of time and memory with context, width, layers, batch and text, drawn with its theory into docs/.
 
-Training: a GPT-2 of 4 layers, 256 wide, 8 × 256 tokens an update, float32, one size changed at a time, each point in a
-process of its own. The theory is the arithmetic at the machine's matrix rate, and the memory that `inspect` foretells.
-Writing: GPT-2 124M, after prompts of many lengths, and many texts at once; the theory is weights, keys and values at
-the machine's bandwidth, and the arithmetic at its matrix rate. Tokenizing: the whole command, on Python's own sources.
+Training: a GPT-2 of 4 layers, 256 wide, 8 × 256 tokens per update, float32, one size changed at a time, each point in a
+process of its own. The theory is the arithmetic at the machine's matrix rate, and the memory that `inspect` predicts.
+Writing: generating with GPT-2 124M, after prompts of several lengths, and several sequences at once. The theory is
+weights, keys and values at the machine's memory bandwidth, and the arithmetic at its matrix rate. Tokenizing: the whole
+command, on Python's own sources.
 
-    python -m benchmarks.cost [training|writing|tokenizing]...      # measures these, or all, and draws
+    python -m benchmarks.cost [training|writing|tokenizing]...      # measures these, or all, and draws the pictures
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ MEGABYTES = [0.25, 1, 4, 16, 64]
 
 
 def training_point(point: dict[str, int]) -> dict[str, float]:
-    """Seconds and peak memory of an update in this process, and what theory says of the memory."""
+    """Seconds and peak memory of an update in this process, with its FLOPs and the predicted memory."""
     config = ModelConfig(
         vocab_size=65, n_layer=point["layers"], n_head=4, n_embd=point["width"], block_size=point["context"]
     )
@@ -118,7 +119,7 @@ def measure_tokenizing() -> dict[str, Any]:
 
 
 def python_sources(most: int) -> bytes:
-    """So many bytes of ASCII sources of the standard library and of what is installed beside it."""
+    """At most `most` bytes of ASCII sources, from the standard library and the installed packages."""
     found, folders = bytearray(), [sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")]
     for file in (file for folder in folders for file in sorted(Path(folder).rglob("*.py"))):
         content = file.read_bytes()
@@ -134,7 +135,7 @@ PARTS = {"training": measure_training, "writing": measure_writing, "tokenizing":
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []])
-    parser.add_argument("--point", type=json.loads, help="only print what one point of training takes")
+    parser.add_argument("--point", type=json.loads, help="only print the figures of one point of training")
     arguments = parser.parse_args()
     if arguments.point:
         sys.stdout.write(json.dumps(training_point(arguments.point)))

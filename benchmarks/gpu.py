@@ -1,8 +1,8 @@
-"""How fast are training and sampling on a GPU, against transformers, and near to what the card can do?
+"""Training and sampling on a GPU, compared with transformers and with the limits of the GPU.
 
-GPT-2 124M, training and sampling, and the `small` preset; bfloat16; random weights and tokens. Both train compiled,
-with fused AdamW and fused attention. Meant to take less than 8 minutes, of which compiling is the most. Where there is
-no GPU, the same path runs in small on the CPU, as a test of the path: its figures mean nothing.
+GPT-2 124M, training and sampling, and the `small` preset; bfloat16; random weights and tokens. Both programs train
+compiled, with fused AdamW and fused attention. It should take less than 8 minutes, mostly for compiling. Without a GPU,
+small models run through the same code on the CPU, as a test: their figures mean nothing.
 
     python -m benchmarks.gpu [--device cpu]
 """
@@ -38,7 +38,7 @@ PROMPT, TOP_K, TEMPERATURE = 32, 50, 0.8
 
 @dataclass(frozen=True)
 class Size:
-    """What is measured: models, sequences per update, samples at once, tokens, repetitions."""
+    """The sizes of a measurement: models, sequences per update, samples at once, tokens, repetitions."""
 
     gpt2: ModelConfig
     gpt2_sequences: int
@@ -47,7 +47,7 @@ class Size:
     samples: int
     new_tokens: int
     updates: int
-    """Between two looks at the clock."""
+    """Updates between two readings of the clock."""
     rounds: int
 
 
@@ -74,7 +74,7 @@ ON_A_CPU = Size(
 
 
 def several(update: Callable[[], object], times: int, device: torch.device) -> Callable[[], None]:
-    """So many updates, and then the wait for the device: training itself does not wait."""
+    """A function that runs `times` updates and then waits for the device, for which training itself does not wait."""
 
     def run() -> None:
         for _ in range(times):
@@ -85,7 +85,7 @@ def several(update: Callable[[], object], times: int, device: torch.device) -> C
 
 
 def train_gpt2(size: Size, device: torch.device, rate: float) -> dict[str, Any]:
-    """GPT-2, compiled, against transformers, compiled."""
+    """GPT-2 in gptcli against transformers, both compiled."""
     config, sequences = size.gpt2, size.gpt2_sequences
     updates = {
         "gptcli": gptcli_trainer(config, sequences, device, DTYPE, "on").training_step,
@@ -105,7 +105,7 @@ def train_gpt2(size: Size, device: torch.device, rate: float) -> dict[str, Any]:
 
 
 def train_small(size: Size, device: torch.device, rate: float) -> dict[str, Any]:
-    """The shape of `small`: its figures, and how much of the time the GPU waits for the host."""
+    """The shape of `small`: its figures, and the share of time in which the GPU waits for the host."""
     config, sequences = size.small, size.small_sequences
     trainer = gptcli_trainer(config, sequences, device, DTYPE, "on")
     group = several(trainer.training_step, size.updates, device)
@@ -127,7 +127,7 @@ def train_small(size: Size, device: torch.device, rate: float) -> dict[str, Any]
 
 
 def busy_seconds(events: Iterable[FunctionEvent], device: torch.device) -> float:
-    """How long at least one kernel or copy was at work on the device; on a CPU, at least one operation."""
+    """Seconds in which at least one kernel or copy ran on the device; on a CPU, at least one operation."""
     mine = torch.autograd.DeviceType.CUDA if device.type == "cuda" else torch.autograd.DeviceType.CPU
     spans = sorted((event.time_range.start, event.time_range.end) for event in events if event.device_type == mine)
     busy, until = 0.0, float("-inf")
@@ -138,7 +138,7 @@ def busy_seconds(events: Iterable[FunctionEvent], device: torch.device) -> float
 
 
 def sample_gpt2(size: Size, device: torch.device, bandwidth: float) -> dict[str, Any]:
-    """One text at a time, whole calls with their prefill, against `generate`; then many at once."""
+    """One sequence at a time, whole calls with prefill, against transformers; then many sequences at once."""
     torch.manual_seed(0)
     model = place(GPT(size.gpt2).requires_grad_(False).eval(), device, dtype_name(DTYPE))
     tokenizer, prompt = stand_in_tokenizer(size.gpt2.vocab_size), list(range(PROMPT))
@@ -163,7 +163,7 @@ def sample_gpt2(size: Size, device: torch.device, bandwidth: float) -> dict[str,
 
 
 def decoding(text: Sample, samples: int, step_bytes: float, bandwidth: float) -> dict[str, float | None]:
-    """Figures after the first token."""
+    """Figures of decoding, after the first token."""
     steps = text.tokens_per_second or 0.0
     return {
         "tokens_per_second": samples * steps,
@@ -173,7 +173,7 @@ def decoding(text: Sample, samples: int, step_bytes: float, bandwidth: float) ->
 
 
 def their_generate(size: Size, device: torch.device) -> Callable[[], object]:
-    """`generate` of transformers, as it comes, with the same filters."""
+    """`generate` of transformers with default settings and the same filters."""
     model = transformers_model(size.gpt2).eval().to(device=device, dtype=DTYPE)
     ids = torch.arange(PROMPT, device=device)[None]
     choice = {"do_sample": True, "temperature": TEMPERATURE, "top_k": TOP_K, "pad_token_id": 0}
@@ -205,7 +205,7 @@ def main() -> None:
         if device.type == "cuda":
             torch.cuda.empty_cache()
         result["seconds"] = time.perf_counter() - start
-        save("gpu", result, device)  # what is measured stays if a later part fails
+        save("gpu", result, device)  # after each stage, in case a later one fails
         sys.stderr.write(f"{name} done after {result['seconds']:.0f} s\n")
 
 

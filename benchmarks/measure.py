@@ -1,7 +1,7 @@
-"""Measuring side by side: figures of one run on one machine, compared by ratio.
+"""Side-by-side measurements: several programs in one run on one machine, compared by ratio.
 
-Competitors take turns, so that a drift of the machine meets all of them; medians are quoted. Absolute figures mean
-little on machines that others share.
+The programs take turns, so that a drift of the machine affects all of them, and the figures are medians. Absolute
+figures mean little on shared machines.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from gptcli.report.machine import device_name
 
 CPU = torch.device("cpu")
 RESULTS = Path(__file__).parent / "results"
-"""One JSON file for each question, from which `benchmarks.page` writes docs/performance.md."""
+"""One JSON file per question, from which `benchmarks.page` generates docs/performance.md."""
 PACKAGES = ("torch", "transformers", "tokenizers", "tiktoken", "ctranslate2", "xllamacpp", "numpy")
 
 
 def alternate(competitors: Mapping[str, Callable[[], object]], rounds: int, warm_up: int = 2) -> dict[str, float]:
-    """Median seconds of each competitor, called in turn `rounds` times after `warm_up` calls that do not count."""
+    """Median seconds of each competitor over `rounds` calls in turn, after `warm_up` calls that do not count."""
     seconds: dict[str, list[float]] = {name: [] for name in competitors}
     for turn in range(warm_up + rounds):
         for name, call in competitors.items():
@@ -49,26 +49,26 @@ def matrix_rate(dtype: torch.dtype = torch.float32, device: torch.device = CPU) 
 
 
 def read_bandwidth(device: torch.device = CPU) -> float:
-    """Bytes/s of reading memory with all threads, the best of several."""
+    """Bytes/s of memory reads with all threads, the best of several."""
     return limits.read_bandwidth(device)
 
 
 def in_own_process(module: str, *arguments: str) -> Any:
-    """What a benchmark prints as JSON in a process of its own, so that its peak memory is its own too."""
+    """The JSON output of a benchmark in a process of its own, whose peak memory includes nothing else."""
     done = subprocess.run([sys.executable, "-m", module, *arguments], stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout)
 
 
 def peak_memory() -> int:
-    """Most bytes of physical memory that this process has held, as `in_own_process` wants to know."""
+    """Peak physical memory of this process in bytes, for `in_own_process`."""
     if sys.platform == "darwin":
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # Not `ru_maxrss`, which on Linux counts what the parent held when it started this process.
+    # Not `ru_maxrss`, which on Linux includes the memory of the parent when it started this process.
     return held_by("self")
 
 
 def held_by(process: int | Literal["self"]) -> int:
-    """Most bytes of physical memory that a process has held so far; 0 where the system does not say."""
+    """Peak physical memory of a process in bytes so far; 0 if the system does not report it."""
     try:
         found = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
     except OSError:
@@ -77,7 +77,7 @@ def held_by(process: int | Literal["self"]) -> int:
 
 
 def machine(device: torch.device = CPU) -> dict[str, Any]:
-    """What the figures were measured on, and with."""
+    """The machine and the package versions of a measurement."""
     return {
         "processor": device_name(device),
         "threads": torch.get_num_threads(),
@@ -88,7 +88,7 @@ def machine(device: torch.device = CPU) -> dict[str, Any]:
 
 
 def save(name: str, result: Mapping[str, Any], device: torch.device = CPU) -> None:
-    """Write the result of one question, and show it."""
+    """Write the result of one question to `RESULTS`, and print it."""
     RESULTS.mkdir(exist_ok=True)
     text = json.dumps({"machine": machine(device), **result}, indent=2)
     (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")

@@ -1,7 +1,7 @@
-"""Write docs/performance.md: what was measured, against what, and whether that is what it should be.
+"""Write docs/performance.md: the measured figures, the figures they are compared with, and the goals.
 
-Each program of this folder leaves its figures in results/. They are gathered in docs/performance.json, where those of a
-program that was not run again stay, and the page is made from that and from goals.toml alone.
+The other programs of this folder write their figures to results/. This one gathers them in docs/performance.json, keeps
+the old figures of programs that did not run again, and generates the page from that file and goals.toml alone.
 
     python -m benchmarks.page
 """
@@ -30,23 +30,23 @@ UNITS = {
 INTRODUCTION = """\
 # Performance
 
-How fast gptcli is beside other programs, and how near to what the machine can do. `make bench` writes this page, from
-`docs/performance.json`; `gptcli bench` measures your own model on your own machine.
+The speed of gptcli, compared with other programs and with the limits of the machine. `make bench` generates this page
+from `docs/performance.json`; `gptcli bench` measures your own model on your own machine.
 
-Competitors take turns in one run on one machine, and medians are compared by ratio: an absolute figure moves with the
-machine. Limits are measured too: the rate of a large matrix product, and of reading memory. FLOPs of a token in
-training are counted as 6 N + 12 · layers · width · T, with all parameters and no discount for causality. Weights and
-tokens are random unless a text is named. What was tried on the way, with figures, is in [log.md](log.md).
+The programs take turns in one run on one machine, and ratios of medians are compared, since absolute figures vary with
+the machine. The limits are measured too: the rate of a large matrix product, and the memory bandwidth. Training counts
+as 6 N + 12 · layers · width · T FLOPs per token, with all parameters and without a discount for causality. Weights and
+tokens are random unless a text is named. [log.md](log.md) has the experiments behind these figures.
 """
 
 
 def gather(results: Path, figures: Path) -> dict[str, Any]:
-    """All figures by question: those that stand there, and over them those of the programs that were run."""
+    """All figures by question: the new results, and the old figures of questions without one."""
     found: dict[str, Any] = json.loads(figures.read_text(encoding="utf-8")) if figures.exists() else {}
     for file in sorted(results.glob("*.json")):
         found[file.stem] = json.loads(file.read_text(encoding="utf-8"))
     if found.get("gpu", {}).get("device") == "cpu":
-        del found["gpu"]  # the path in small, whose figures mean nothing
+        del found["gpu"]  # the small test on a CPU, whose figures mean nothing
     return found
 
 
@@ -57,7 +57,7 @@ def render(figures: dict[str, Any], goals: dict[str, Any]) -> str:
 
 
 def value_at(figures: dict[str, Any], path: str) -> float | None:
-    """The number at a path of names; None where none was measured.
+    """The number at a path of names; None if there is none.
 
     >>> value_at({"training": {"rows": {"tiny": {"ratio": 0.5}}}}, "training/rows/tiny/ratio")
     0.5
@@ -69,9 +69,9 @@ def value_at(figures: dict[str, Any], path: str) -> float | None:
 
 
 def verdict(row: dict[str, Any], figures: dict[str, Any]) -> tuple[str, str, str]:
-    """A row's compared figure, its goal, and whether it is reached, in words."""
+    """The compared figure of a row, its goal, and whether the goal is reached, as text."""
     bound, sign = row.get("at_most", row.get("at_least")), "≤" if "at_most" in row else "≥"
-    goal = row.get("goal") or ("figures" if bound is None else f"{sign} {_written(row, bound)}")
+    goal = row.get("goal") or ("none" if bound is None else f"{sign} {_written(row, bound)}")
     value = value_at(figures, row["figure"])
     reference = value_at(figures, row["over"]) if "over" in row else 1.0
     if value is None or not reference:
@@ -93,7 +93,7 @@ def _section(section: dict[str, Any], figures: dict[str, Any]) -> str:
     if rows and all(reached == NOT_MEASURED for *_, reached in rows):
         lines += [section.get("unmeasured", "").strip(), ""] if "unmeasured" in section else []
     if rows:
-        lines += ["| what | measured | compared | goal | reached |", "|---|---|--:|--:|---|"]
+        lines += ["| benchmark | measured | compared | goal | reached |", "|---|---|--:|--:|---|"]
         for row, compared, goal, reached in rows:
             lines.append(f"| {row['what']} | {_shown(row, figures)} | {compared} | {goal} | {reached} |")
         lines.append("")

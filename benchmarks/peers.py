@@ -1,4 +1,4 @@
-"""The other programs that write text, each opened on the same random weights."""
+"""The other programs that generate text, with the same random weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gptcli.model.gpt import GPT
 
 
 def hf_folder(model: GPT, folder: Path) -> Path:
-    """A Hugging Face folder with a model and no tokenizer, written by transformers."""
+    """A Hugging Face folder with the model and no tokenizer, written by transformers."""
     from transformers import GPT2Config, GPT2LMHeadModel, logging
 
     logging.set_verbosity_error()
@@ -29,14 +29,14 @@ def hf_folder(model: GPT, folder: Path) -> Path:
 
 
 def transformers_model(folder: Path) -> Any:
-    """transformers' own model, with its fused attention."""
+    """The model in transformers, with fused attention."""
     from transformers import GPT2LMHeadModel
 
     return GPT2LMHeadModel.from_pretrained(folder, attn_implementation="sdpa", dtype=torch.float32).eval()
 
 
 def llama_cpp_rate(gguf: Path, prompt: list[int], new: int, timing: str) -> Callable[[], Rates]:
-    """Tokens a second of llama.cpp's server, by one of its own counts."""
+    """Tokens per second of llama.cpp's server, by one of its own timings."""
     import xllamacpp
 
     settings = xllamacpp.CommonParams()
@@ -57,12 +57,12 @@ def llama_cpp_rate(gguf: Path, prompt: list[int], new: int, timing: str) -> Call
 
 
 def ctranslate2_rate(folder: Path, scratch: Path, quantization: str, prompt: int, new: int) -> Callable[[], Rates]:
-    """Tokens a second of CTranslate2, whole calls, converted from a Hugging Face folder without a tokenizer."""
+    """Tokens per second of CTranslate2, in whole calls, with a model converted from a folder without a tokenizer."""
     import ctranslate2
     from ctranslate2.converters import TransformersConverter, transformers
 
     class Loader(transformers.GPT2Loader):  # type: ignore[misc]
-        """Ids for words."""
+        """A loader with the ids as vocabulary."""
 
         def get_vocabulary(self, model: Any, tokenizer: Any) -> list[str]:
             return [str(token) for token in range(model.config.vocab_size)]

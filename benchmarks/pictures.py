@@ -1,4 +1,4 @@
-"""Pictures of `benchmarks.cost`, measured points beside the line of the theory, and of `benchmarks.architectures`."""
+"""Pictures of `benchmarks.cost`, with measured points and the theory as a line, and of `benchmarks.architectures`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LABELS = {"context": "context, tokens", "width": "width", "layers": "layers", "b
 
 
 def draw(results: Path) -> None:
-    """Write every picture whose figures are there into docs/."""
+    """Write the pictures of all results in `results` to docs/."""
     mpl.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False, "svg.fonttype": "none"})
     pictures: dict[str, Callable[[Any], Figure]] = {
         "cost_training": training,
@@ -37,7 +37,7 @@ def draw(results: Path) -> None:
 
 
 def training(result: Any) -> Figure:
-    """Time and memory of an update: a column for each size."""
+    """Time and memory of an update: a row for each size."""
     sweeps, rate = result["sweeps"], result["matrix_rate"]
     base = result["base"]
     figure = Figure(figsize=(10, 9.5), layout="constrained")
@@ -58,17 +58,17 @@ def training(result: Any) -> Figure:
             ax.set_xlabel(LABELS[size])
         time.set_ylabel("ms")
         memory.set_ylabel("MB")
-    axes[0, 0].set_title("time of an update", loc="left")
+    axes[0, 0].set_title("time per update", loc="left")
     axes[0, 1].set_title("peak memory of the process", loc="left")
     axes[0, 0].legend(["measured", "at the machine's matrix rate"], frameon=False, loc="lower right")
-    axes[0, 1].legend(["measured", "foretold by gptcli"], frameon=False, loc="lower right")
+    axes[0, 1].legend(["measured", "predicted by gptcli"], frameon=False, loc="lower right")
     shape = f"{base['layers']} layers, {base['width']} wide, {base['batch']} × {base['context']} tokens"
     _title(figure, f"Training {shape}, one size changed at a time (float32, CPU)")
     return figure
 
 
 def writing(result: Any) -> Figure:
-    """Tokens per second of GPT-2 124M against what stands before, and against texts at once."""
+    """Tokens per second of GPT-2 124M by the length of the prompt, and by sequences at once."""
     bandwidth, compute = result["read_bandwidth"], result["matrix_rate"] / result["flops_per_token"]
     figure = Figure(figsize=(10, 3.9), layout="constrained")
     one, many = figure.subplots(1, 2)
@@ -78,16 +78,16 @@ def writing(result: Any) -> Figure:
         ax.set_ylabel("tokens per second")
     many.axhline(compute, color=OTHER, linestyle=":", linewidth=1.5)
     one.set_ylim(bottom=0)
-    one.set_xlabel("tokens before, one text")
-    many.set_xlabel("texts at once, 64 tokens before")
+    one.set_xlabel("prompt tokens, one sequence")
+    many.set_xlabel("sequences at once, 64 prompt tokens")
     one.legend(["measured", "memory bandwidth"], frameon=False, loc="lower left")
     many.legend(["measured", "memory bandwidth", "matrix rate"], frameon=False, loc="lower right")
-    _title(figure, "Writing with GPT-2 124M (float32, CPU)")
+    _title(figure, "Generating with GPT-2 124M (float32, CPU)")
     return figure
 
 
 def tokenizing(result: Any) -> Figure:
-    """Seconds of the whole command against the size of the text; the theory is a start and a share for each byte."""
+    """Seconds of the whole command by the size of the text; the theory is a constant plus a time per byte."""
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     ax = figure.subplots()
     for (kind, points), color in zip(result["rows"].items(), (MEASURED, OTHER), strict=True):
@@ -96,7 +96,7 @@ def tokenizing(result: Any) -> Figure:
         ax.plot(sizes, seconds, "o-", color=color, label=name)
         slope = (seconds[-1] - seconds[0]) / (sizes[-1] - sizes[0])
         ax.plot(sizes, [seconds[0] + slope * (size - sizes[0]) for size in sizes], "--", color=color, alpha=0.5)
-    ax.plot([], [], "--", color=THEORY, label="the start, and in proportion to the text")
+    ax.plot([], [], "--", color=THEORY, label="start-up time plus a time per byte")
     _logarithmic(ax, sizes)
     ax.set_xlabel("text, MB")
     ax.set_ylabel("seconds")
@@ -106,7 +106,7 @@ def tokenizing(result: Any) -> Figure:
 
 
 def architectures(result: Any) -> Figure:
-    """Loss against FLOPs of two models, and beside it every change to GPT-2 with the same FLOPs; a point is a seed."""
+    """Loss by FLOPs for two models, and for every change to GPT-2 at the same FLOPs; each point is a seed."""
     figure = Figure(figsize=(10, 6.2), layout="constrained")
     curve, changes = figure.subplots(1, 2, width_ratios=(2, 3))
     for change, color in (("modern", MEASURED), ("GPT-2", THEORY)):  # the last one's FLOPs are the ticks
@@ -149,7 +149,7 @@ def _lines(
 
 
 def _logarithmic(ax: Axes, values: Sequence[float]) -> None:
-    """Both axes by powers, with plain numbers; ticks below what was measured."""
+    """Logarithmic axes with plain numbers, and ticks at the measured values."""
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_xticks(values, [f"{value:,g}" for value in values])

@@ -1,9 +1,8 @@
-"""How many tokens a second does sampling give on a CPU, against transformers, llama.cpp and CTranslate2?
+"""Tokens per second of sampling on a CPU, compared with transformers, llama.cpp and CTranslate2.
 
 32 prompt tokens and 128 new ones, temperature 0.8, top-k 50, random weights. The limit is memory bandwidth: each token
-reads every weight once. llama.cpp tells its own rate, which leaves the prompt out, and is compared with gptcli's, which
-leaves it out too; transformers and CTranslate2 are compared by whole calls. Figures of questions that are not asked
-again stay.
+reads every weight once. llama.cpp reports its own rate without the prompt, which is compared with gptcli's rate without
+the prompt; transformers and CTranslate2 are compared by whole calls. Questions that are not named keep their figures.
 
     python -m benchmarks.sampling [gpt2|int8|prefill|many|small|tiny|start|divergence]...
 """
@@ -33,7 +32,7 @@ from gptcli.cli.threads import SPIN_COUNT
 from gptcli.config import ModelConfig, SamplingConfig
 from gptcli.exports.gguf import write_gguf
 from gptcli.generation.context_window import ContextWindow
-from gptcli.generation.loaded_model import LoadedModel
+from gptcli.generation.loaded_model import LoadedModel, open_model
 from gptcli.generation.placement import decoding_threads, place
 from gptcli.generation.stream import Sample, generate
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
@@ -45,14 +44,14 @@ from gptcli.tokenizer.char import char_tokenizer
 
 PROMPT, NEW, LONG_PROMPT, MANY = 32, 128, 512, 32
 SHAPES = {"tiny": (4, 4, 128, 256), "small": (6, 6, 384, 256), "gpt2": (12, 12, 768, 1024)}
-"""Layers, heads, width, context. `gpt2` has the 50,257 rows of GPT-2, the others those of 65 characters."""
+"""Layers, heads, width, context. `gpt2` has GPT-2's 50,257 rows, the others have rows for 65 characters."""
 WRITING: dict[str, Any] = {"max_new_tokens": NEW, "temperature": 0.8, "top_k": 50}
 ALONE = {SPIN_COUNT: ALONE_COUNT}
-"""How `gptcli sample` lets threads wait on a machine that does nothing else; the others have their own defaults."""
+"""The spin count of `gptcli sample` on an idle machine; the other programs keep their own defaults."""
 
 
 def random_model(name: str) -> LoadedModel:
-    """A model with random weights; rows beyond its tokenizer's ids are computed and never drawn."""
+    """A model with random weights; rows beyond the ids of its tokenizer are computed, but never sampled."""
     n_layer, n_head, n_embd, block_size = SHAPES[name]
     tokenizer = train_bpe([Path(__file__).read_text(encoding="utf-8")], 512)
     if name != "gpt2":
@@ -64,7 +63,7 @@ def random_model(name: str) -> LoadedModel:
 
 
 def writing(name: str, int8: bool, samples: int) -> Callable[[], Rates]:
-    """A model writes as `sample` lets it: tokens a second of whole calls, and after the prompt."""
+    """Generating as `sample` does: tokens per second of whole calls, and after the prompt."""
     folder = random_model(name)
     model = place(folder.model, CPU, None, int8=int8)
     config = SamplingConfig(**WRITING, num_samples=samples)
@@ -82,7 +81,7 @@ def writing(name: str, int8: bool, samples: int) -> Callable[[], Rates]:
 
 
 def transformers_writing(folder: Path) -> Callable[[], Rates]:
-    """Tokens a second of transformers, whole calls."""
+    """Tokens per second of transformers, in whole calls."""
     model, ids = transformers_model(folder), torch.arange(PROMPT)[None]
     options = {"max_new_tokens": NEW, "do_sample": True, "temperature": 0.8, "top_k": 50, "pad_token_id": 0}
 
@@ -97,7 +96,7 @@ def transformers_writing(folder: Path) -> Callable[[], Rates]:
 def decoding(
     name: str, bandwidth: float, peers: Mapping[str, tuple[Any, ...]], *, int8: bool = False
 ) -> dict[str, Any]:
-    """Rates of gptcli and of `peers`, ratios, and the share of what memory bandwidth allows."""
+    """Rates of gptcli and of `peers`, ratios, and the share of the rate that memory bandwidth allows."""
     rates = medians({"gptcli": (writing, name, int8, 1), **peers}, environments={"gptcli": ALONE})
     compared = {peer: "gptcli after the prompt" if peer.startswith("llama.cpp") else "gptcli" for peer in peers}
     parameters = sum(parameter.numel() for parameter in random_model(name).model.parameters())
@@ -111,9 +110,9 @@ def decoding(
 
 
 def float32(name: str, bandwidth: float, scratch: Path) -> dict[str, Any]:
-    """Against transformers, llama.cpp and CTranslate2, all in float32."""
+    """gptcli against transformers, llama.cpp and CTranslate2, all in float32."""
     folder = random_model(name)
-    write_gguf(folder, scratch / "f32.gguf", "f32")
+    write_gguf(open_model(folder), scratch / "f32.gguf", "f32")
     written = hf_folder(folder.model, scratch / "hf")
     peers: dict[str, tuple[Any, ...]] = {"transformers": (transformers_writing, written)}
     peers["llama.cpp"] = (llama_cpp_rate, scratch / "f32.gguf", list(range(PROMPT)), NEW, "predicted_per_second")
@@ -123,9 +122,9 @@ def float32(name: str, bandwidth: float, scratch: Path) -> dict[str, Any]:
 
 
 def eight_bits(bandwidth: float, scratch: Path) -> dict[str, Any]:
-    """`--quantize int8` against 8-bit weights of others."""
+    """`--quantize int8` against the 8-bit weights of other programs."""
     folder = random_model("gpt2")
-    write_gguf(folder, scratch / "q8_0.gguf", "q8_0")
+    write_gguf(open_model(folder), scratch / "q8_0.gguf", "q8_0")
     written = hf_folder(folder.model, scratch / "hf")
     prompt = list(range(PROMPT))
     peers: dict[str, tuple[Any, ...]] = {
@@ -136,7 +135,7 @@ def eight_bits(bandwidth: float, scratch: Path) -> dict[str, Any]:
 
 
 def reading(prompt: list[int], int8: bool) -> Callable[[], Rates]:
-    """GPT-2 124M takes in a prompt: tokens a second."""
+    """Prefill with GPT-2 124M, in tokens per second."""
     model, ids = place(random_model("gpt2").model, CPU, None, int8=int8), torch.tensor([prompt])
 
     def run() -> Rates:
@@ -148,10 +147,10 @@ def reading(prompt: list[int], int8: bool) -> Callable[[], Rates]:
 
 
 def prefill(scratch: Path) -> dict[str, Any]:
-    """A prompt of 512 tokens, to the logits of what follows it."""
+    """Prefill of 512 tokens, up to the logits of the next token."""
     folder = random_model("gpt2")
     prompt = [token % folder.tokenizer.vocab_size for token in range(LONG_PROMPT)]
-    write_gguf(folder, scratch / "f32.gguf", "f32")
+    write_gguf(open_model(folder), scratch / "f32.gguf", "f32")
     rates = medians(
         {
             "gptcli": (reading, prompt, False),
@@ -164,7 +163,7 @@ def prefill(scratch: Path) -> dict[str, Any]:
 
 
 def many() -> dict[str, Any]:
-    """32 texts at once, of all of them together, against one."""
+    """32 sequences at once, all together, against one."""
     rows: dict[str, Any] = {}
     for name, int8 in (("gpt2", False), ("gpt2 int8", True), ("tiny", False)):
         numbers = {str(samples): (writing, name.split()[0], int8, samples) for samples in (1, MANY)}
@@ -174,7 +173,7 @@ def many() -> dict[str, Any]:
 
 
 def process(*arguments: str) -> Callable[[], Rates]:
-    """Seconds of a whole process of this Python."""
+    """Seconds of a whole Python process."""
 
     def run() -> Rates:
         started = time.perf_counter()
@@ -200,7 +199,7 @@ def start(scratch: Path) -> dict[str, Any]:
 
 @torch.inference_mode()
 def divergence() -> dict[str, float]:
-    """Nats by which 8-bit weights change what a random GPT-2 124M expects, over 512 random tokens."""
+    """KL divergence in nats between a random GPT-2 124M and its 8-bit version, over 512 random tokens."""
     plain, rounded = random_model("gpt2").model, Int8GPT(random_model("gpt2").model)
     ids = torch.randint(0, 50257, (1, LONG_PROMPT), generator=torch.Generator().manual_seed(0))
 

@@ -1,8 +1,8 @@
-"""How long does `gptcli train` take to a validation loss, as a whole process, and how far does it get in three minutes?
+"""The time of a whole `gptcli train` process to a validation loss, and its loss after three minutes.
 
 The clock starts with the process: loading modules, reading and tokenizing the text, training, evaluations and saves all
-count. The figures are those of the run's own metrics.jsonl: full passes over the held-out tenth of the text with the
-run's own context. The command gets no option but where to put the run, and `--preset` if one is given here.
+count. The losses come from the run's metrics.jsonl: full passes over the held-out tenth of the text with the run's own
+context window. The command gets only the option for the run folder, and `--preset` if one is given here.
 
     python -m benchmarks.to_loss TEXT [--preset P]
 """
@@ -22,11 +22,11 @@ from typing import Any
 from benchmarks.measure import save
 
 LOSS = 1.886
-"""What nanoGPT's recipe for CPUs reaches on tiny Shakespeare."""
+"""The final loss of nanoGPT's recipe for CPUs on tiny Shakespeare."""
 MOMENT = 180.0
-"""Seconds after which the best loss is told."""
+"""Seconds after which the best loss is reported."""
 PATIENCE = 600.0
-"""Seconds after which a training that has not reached the loss is given up."""
+"""Seconds after which a run that has not reached the loss is stopped."""
 LOOK_EVERY = 0.02
 
 
@@ -38,7 +38,7 @@ def evaluations(log: Path) -> list[float]:
 
 
 def follow(text: Path, options: list[str]) -> dict[str, Any]:
-    """Train, and watch the losses come: seconds from the start of the process, until all is known."""
+    """Train and watch the log, with seconds from the start of the process, until both figures are known."""
     with tempfile.TemporaryDirectory() as scratch:
         command = [sys.executable, "-m", "gptcli", "train", str(text.resolve()), "-o", "run", "-q", *options]
         start = time.perf_counter()
@@ -65,7 +65,7 @@ def follow(text: Path, options: list[str]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path)
-    parser.add_argument("--preset", help="try this preset too")
+    parser.add_argument("--preset", help="also train with this preset")
     arguments = parser.parse_args()
     rows = {"default": follow(arguments.text, [])}
     if arguments.preset:

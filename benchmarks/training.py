@@ -1,9 +1,9 @@
-"""How long does an update take, against transformers, and what share of the machine's matrix rate is that?
+"""The time of an update, compared with transformers and with the machine's matrix rate.
 
-An update is forward, backward, clipping and AdamW, without dropout, on random tokens; gptcli's draws its batch too, and
-transformers' model gets torch's fused AdamW, as its own Trainer does. All in float32, then the wider models with
-products in bfloat16, as gptcli trains them by default on processors with units for that. FLOPs per token = 6 N + 12 ·
-layers · width · T, with all parameters and no discount for causality.
+An update is forward, backward, clipping and AdamW, without dropout, on random tokens. gptcli's update also draws its
+batch, and transformers' model gets torch's fused AdamW, as in its own Trainer. All models are measured in float32, the
+wider ones also with matrix products in bfloat16, the default of gptcli on CPUs with bfloat16 units. FLOPs per token =
+6 N + 12 · layers · width · T, with all parameters and no discount for causality.
 
     python -m benchmarks.training [tiny|small|gpt2]...
 """
@@ -15,6 +15,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,7 +30,8 @@ from gptcli.config import Compile, ModelConfig
 from gptcli.interop.huggingface import config_to_hf
 from gptcli.model.cost import training_flops
 from gptcli.model.devices import AMX_PAYS_FROM_WIDTH, autocast, dtype_name, has_amx, torch_dtype
-from gptcli.runs.completion import complete_config
+from gptcli.runs.completion import complete
+from gptcli.runs.decision import NewRun
 from gptcli.runs.request import Request
 from gptcli.training import runtime
 from gptcli.training.trainer import Trainer
@@ -39,10 +41,10 @@ MODELS = {
     "small": (ModelConfig(vocab_size=65, n_layer=6, n_head=6, n_embd=384, block_size=256), 8, 2),
     "gpt2": (ModelConfig(vocab_size=50257, n_layer=12, n_head=12, n_embd=768, block_size=256), 2, 1),
 }
-"""GPT-2 models, sequences per update, and updates that are timed at each turn."""
+"""GPT-2 models, with sequences per update and timed updates per turn."""
 ROUNDS = 7
 PEAK_UPDATES = 3
-"""Updates after which no new peak of memory comes."""
+"""Updates after which peak memory no longer grows."""
 COMPETITORS = ("gptcli", "transformers")
 
 
@@ -53,12 +55,12 @@ def gptcli_trainer(
     dtype: torch.dtype = torch.float32,
     compiled: Compile = "auto",
 ) -> Trainer:
-    """What `gptcli train` updates this model with."""
+    """The trainer that `gptcli train` uses for this model."""
     shape = config.model_dump(exclude={"vocab_size"})
     how = {"batch_size": sequences, "dtype": dtype_name(dtype), "compile": compiled}
     dataset = random_dataset(config.vocab_size, config.block_size, seed=0)
-    request = Request("gpt2", {"model": shape, "optim": {"lr": 1e-4}, "train": how})
-    return new_trainer(complete_config(request, dataset, device, None).config, dataset, device)
+    request = Request(preset="gpt2", file={"model": shape, "optim": {"lr": 1e-4}, "train": how})
+    return new_trainer(complete(request, NewRun(Path()), dataset, device).config, dataset, device)
 
 
 def transformers_update(
@@ -69,7 +71,7 @@ def transformers_update(
     *,
     compiled: bool = False,
 ) -> Callable[[], object]:
-    """The same update with transformers' model and torch's parts."""
+    """The same update with transformers' model and torch's optimizer."""
     ids = torch.randint(0, config.vocab_size, (sequences, config.block_size), device=device)
     model = transformers_model(config).to(device).train()
     adamw = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
@@ -87,7 +89,7 @@ def transformers_update(
 
 
 def transformers_model(config: ModelConfig) -> Any:
-    """The same model of transformers, with random weights."""
+    """The same model in transformers, with random weights."""
     from transformers import GPT2Config, GPT2LMHeadModel, logging
 
     logging.set_verbosity_error()
@@ -106,7 +108,7 @@ def update_of(who: str, name: str, dtype: torch.dtype) -> Callable[[], object]:
 
 
 def timed(who: str, name: str, dtype: torch.dtype) -> Callable[[], Rates]:
-    """Some updates, in seconds for one."""
+    """A function that runs some updates and returns the seconds per update."""
     update, times = update_of(who, name, dtype), MODELS[name][2]
 
     def seconds() -> Rates:
@@ -119,7 +121,7 @@ def timed(who: str, name: str, dtype: torch.dtype) -> Callable[[], Rates]:
 
 
 def measure(name: str, dtype: torch.dtype, rate: float) -> dict[str, Any]:
-    """Seconds per update of all, each in a process of its own; ratios, the share of the matrix rate, peak memory."""
+    """Seconds per update of each competitor in a process of its own; ratios, share of the matrix rate, peak memory."""
     config, sequences, _ = MODELS[name]
     as_trained = {"gptcli": {SPIN_COUNT: BESIDE_OTHERS}}  # transformers leaves OpenMP alone
     seconds = medians({who: (timed, who, name, dtype) for who in COMPETITORS}, ROUNDS, as_trained)
@@ -140,7 +142,7 @@ def measure(name: str, dtype: torch.dtype, rate: float) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", choices=[*MODELS, []])
-    parser.add_argument("--peak-of", choices=COMPETITORS, help="only print the bytes that updates of one take at most")
+    parser.add_argument("--peak-of", choices=COMPETITORS, help="only print the peak memory of one competitor, in bytes")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="for --peak-of")
     arguments = parser.parse_args()
     if arguments.peak_of:

@@ -86,7 +86,7 @@ def _handle(error: BaseException, *, debug: bool = False, no_color: bool = False
         return BROKEN_PIPE_EXIT
     if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of a Rust library
         raise error
-    from gptcli.ui.errors import show_error
+    from gptcli.ui.console import show_error
 
     if debug:
         traceback.print_exception(error)

@@ -10,7 +10,7 @@ import torch
 from gptcli.checkpoints.names import TOKENIZER
 from gptcli.config import MAX_COUNT, RunConfig, TokenizerConfig
 from gptcli.dataset.folder import Dataset
-from gptcli.errors import CorpusError, GptcliError, OutOfMemoryError, UsageError
+from gptcli.errors import CorpusError, GptcliError, OutOfMemoryError, UsageError, counted
 from gptcli.interop.huggingface import compatibility_note
 from gptcli.machine import free_memory, process_memory
 from gptcli.model.cost import parameter_count
@@ -155,8 +155,8 @@ def _with_train(config: RunConfig, **values: object) -> RunConfig:
 def _shape(config: RunConfig) -> str:
     """The model in words; a fine-tuned model has only the recipe of its preset, not the shape."""
     model = config.model
-    experts = f"{model.n_expert} experts ({model.n_expert_active} per token), " if model.n_expert else ""
-    sizes = f"{model.n_layer} layers, {model.n_head} heads, {model.n_embd:,} wide, {experts}"
+    experts = f"{counted(model.n_expert, 'expert')} ({model.n_expert_active} per token), " if model.n_expert else ""
+    sizes = f"{counted(model.n_layer, 'layer')}, {counted(model.n_head, 'head')}, {model.n_embd:,} wide, {experts}"
     sizes += f"context {model.block_size:,}, {parameter_count(model):,} parameters"
     return sizes if config.train.init_from else f"{config.preset} ({sizes})"
 
@@ -174,4 +174,4 @@ def _budget(config: RunConfig, dataset: Dataset) -> str:
     epochs = steps / epoch_steps(config, dataset)
     batch = f"{train.batch_size:,} × {config.model.block_size:,} tokens"
     memorizing = ", so often that the model may memorize it" if epochs > MEMORIZING_EPOCHS else ""
-    return f"{steps:,} step{'s' * (steps > 1)} of {batch}, {epochs:,.1f} times over the text{memorizing}"
+    return f"{counted(steps, 'step')} of {batch}, {epochs:,.1f} times over the text{memorizing}"

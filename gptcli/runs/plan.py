@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import Checkpoint, newest_checkpoint
@@ -20,12 +21,12 @@ from gptcli.config import CHANGEABLE_ON_RESUME, DataConfig, RunConfig, Tokenizer
 from gptcli.dataset.folder import Dataset
 from gptcli.dataset.place import dataset_roots
 from gptcli.dataset.preparing import OnProgress, Prepared, find_or_prepare
-from gptcli.errors import GptcliError, ModelFolderError, StorageError, UsageError
+from gptcli.errors import GptcliError, ModelFolderError, StorageError, UsageError, size
 from gptcli.model.cost import parameter_shapes
 from gptcli.runs.budget import why_finished
 from gptcli.runs.completion import complete
 from gptcli.runs.decision import Decision, FineTune, NewRun, Resume, check, decide, training_device
-from gptcli.runs.pretrained import require_its_tokenizer
+from gptcli.runs.pretrained import require_its_tokenizer, stored_initial_state
 from gptcli.runs.request import Request
 from gptcli.storage import disk_errors
 from gptcli.training.schedule import learning_rate
@@ -51,6 +52,8 @@ class Plan:
     """Choices that were made, and why: sentences for the user."""
     checkpoint: Checkpoint | None = None
     """The checkpoint from which a run resumes."""
+    initial: dict[str, Tensor] | None = None
+    """The pretrained weights, where a fine-tuned run without a checkpoint starts over."""
     damaged: tuple[int, ...] = ()
     """Steps of damaged checkpoints that are newer."""
     refusal: GptcliError | None = None
@@ -92,11 +95,13 @@ def plan_for(request: Request, decision: Decision, dataset: Dataset, device: tor
     completed = complete(request, decision, dataset, device)
     disk = _disk(completed.config)
     refusal = completed.refusal or _disk_refusal(decision.path, disk)
-    notes = [*completed.notes, f"Disk: a checkpoint and the best weights take {disk / 1e9:.2f} GB."]
-    checkpoint, damaged = None, dict[int, str]()
+    notes = [*completed.notes, f"Disk: a checkpoint and the best weights take {size(disk)}."]
+    checkpoint, damaged, initial = None, dict[int, str](), None
     if isinstance(decision, Resume):
         _refuse_changes(decision.run, completed.config, dataset)
         checkpoint, damaged = newest_checkpoint(decision.path)
+        if checkpoint is None:
+            initial = _weights_to_start_over(decision.run, [*damaged.values()])
         notes = _notes_on_resume(decision.run, completed.config, checkpoint, damaged, notes)
     return Plan(
         decision=decision,
@@ -107,6 +112,7 @@ def plan_for(request: Request, decision: Decision, dataset: Dataset, device: tor
         disk=disk,
         notes=notes,
         checkpoint=checkpoint,
+        initial=initial,
         damaged=tuple(damaged),
         refusal=refusal,
     )
@@ -143,7 +149,6 @@ def _notes_on_resume(
     run: StoredRun, config: RunConfig, checkpoint: Checkpoint | None, damaged: dict[int, str], notes: list[str]
 ) -> list[str]:
     if checkpoint is None:
-        _refuse_to_start_over(run, [*damaged.values()])
         return [f"'{run.path}' has no checkpoint yet: training starts from its beginning.", *notes]
     step = checkpoint.progress.step
     if why := why_finished(config, checkpoint.progress):  # nothing is trained by the config that the notes describe
@@ -187,26 +192,26 @@ def _refuse_changes(run: StoredRun, config: RunConfig, dataset: Dataset) -> None
         )
 
 
-def _refuse_to_start_over(run: StoredRun, damaged: list[str]) -> None:
-    """Raise ModelFolderError for a run that lost its checkpoints: starting over would cut its log and its results.
+def _weights_to_start_over(run: StoredRun, damaged: list[str]) -> dict[str, Tensor] | None:
+    """The weights from which a run without checkpoints starts over; None for random ones.
 
-    A run without one so far was killed before its first save, or has logged that every save failed.
+    Raises ModelFolderError for a run that lost its checkpoints: starting over would cut its log and replace its
+    results. A run that never had one was killed before its first save, or has logged that every save failed.
     """
     instead = "from a copy, or start another run with `resume = never`; the best weights are untouched."
     if damaged:
-        raise ModelFolderError(
-            f"No checkpoint of '{run.path}' can be used. {' '.join(damaged)}", f"Restore one {instead}"
-        )
-    folder = run.path / names.CHECKPOINTS
-    best = stored_step(read_metadata(run.path / names.MODEL)) or 0
-    if best and not folder.is_dir():
-        message = f"'{run.path}' has weights of step {best:,}, but its folder 'checkpoints' is missing."
-        raise ModelFolderError(message, f"Restore it {instead}")
-    step, failed = logged_saves(run.path)
-    if max(best, step) > run.config.train.save_every and failed < step // run.config.train.save_every:
-        step = max(best, step)
-        message = f"'{run.path}' was trained for at least {step:,} steps, but its folder 'checkpoints' is empty."
-        raise ModelFolderError(message, f"Restore a checkpoint {instead}")
+        message = f"No checkpoint of '{run.path}' can be used. {' '.join(damaged)}"
+        raise ModelFolderError(message, f"Restore one {instead}")
+    initial = stored_initial_state(run) if run.config.train.init_from else None
+    best = 0 if initial else stored_step(read_metadata(run.path / names.MODEL)) or 0
+    logged, failed = logged_saves(run.path)
+    step, save_every = max(best, logged), run.config.train.save_every
+    has_folder = (run.path / names.CHECKPOINTS).is_dir()
+    if (step > save_every and failed < logged // save_every) if has_folder else step > 0:
+        problem = f"its folder 'checkpoints' is {'empty' if has_folder else 'missing'}"
+        message = f"'{run.path}' was trained for at least {step:,} steps, but {problem}."
+        raise ModelFolderError(message, f"Restore its checkpoints {instead}")
+    return initial
 
 
 def _disk(config: RunConfig) -> int:
@@ -226,6 +231,6 @@ def _disk_refusal(path: Path, needed: int) -> StorageError | None:
     if needed <= free:
         return None
     return StorageError(
-        f"A checkpoint and the best weights need {needed / 1e9:.2f} GB of disk, and {free / 1e9:.2f} GB are free.",
+        f"A checkpoint and the best weights need {size(needed)} of disk, and {size(free)} are free.",
         "Free some space, or choose another place with `out`.",
     )

@@ -102,7 +102,9 @@ def _trainer(plan: Plan, run: StoredRun) -> Trainer:
         refresh_weights_entry(run)
         restore(trainer, plan.checkpoint)
     elif plan.config.train.init_from is not None:
-        trainer.model.load_state_dict(stored_initial_state(run))
+        initial = stored_initial_state(run) if plan.initial is None else plan.initial
+        trainer.model.load_state_dict(initial)
+        initial.clear()  # the plan lives as long as the training
     return trainer
 
 

@@ -18,7 +18,7 @@ from gptcli.untrusted import read_bounded, strict_json
 
 __all__ = ["StreamDecoder", "Tokenizer", "holds_tokenizer", "is_path", "load_tokenizer", "parse_tokenizer"]
 
-_MAX_BYTES = 1 << 26
+MAX_BYTES = 1 << 26
 """Size limit for tokenizer files: twice the largest published one."""
 _HINT = "A tokenizer is a tokenizer.json, a folder that contains one, or GPT-2's vocab.json with merges.txt beside it."
 
@@ -93,7 +93,7 @@ def _file_of(path: Path) -> Path:
 
 def _read(path: Path, name: str) -> str:
     try:
-        return read_bounded(path, _MAX_BYTES).decode("utf-8-sig")
+        return read_bounded(path, MAX_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
         raise TokenizerError(f"There is no tokenizer '{path}'.", f"Use auto, char, bpe or a path. {_HINT}") from None
     except OSError as error:

@@ -76,18 +76,19 @@ class Trainer:
 
     def __init__(self, config: RunConfig, dataset: Dataset, device: torch.device) -> None:
         """Random weights by the recipe's seed, before the first update; `load_state` continues another training."""
-        assert config.train.max_steps, "the config is not complete"
-        assert config.train.micro_batch_size, "the config is not complete"
-        assert config.train.dtype, "the config is not complete"
+        train = config.train
+        assert train.max_steps, "the config is not complete"
+        assert train.micro_batch_size, "the config is not complete"
+        assert train.dtype, "the config is not complete"
         self.config = config
         self.dataset = dataset
         self.device = device
         self.completed_steps = 0
-        self.max_steps = config.train.max_steps
-        self.micro_batch_size = config.train.micro_batch_size
-        self.dtype = torch_dtype(config.train.dtype)
+        self.max_steps = train.max_steps
+        self.micro_batch_size = train.micro_batch_size
+        self.dtype = torch_dtype(train.dtype)
         self.batches = training_batches(config, dataset)
-        torch.manual_seed(config.train.seed)
+        torch.manual_seed(train.seed)
         self.model = GPT(config.model).to(device)
         self.optimizer = Optimizer(self.model, config.optim, self.dtype)
         self.hidden: Hidden = self.model.hidden

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gptcli.config import to_toml
+from gptcli.errors import counted
 from gptcli.model.loss import loss_in_words
 from gptcli.runs.events import (
     EvalMetrics,
@@ -121,8 +122,8 @@ class _Progress:
     def _tell_spikes(self, event: StepMetrics) -> None:
         if event.spikes > self._spikes:
             self._spikes = event.spikes
-            updates = "1 update" if event.spikes == 1 else f"{event.spikes:,} updates"
-            self._print(Text(f"step {event.step:,}: {updates} skipped so far, as the loss or gradient stood out."))
+            updates = counted(event.spikes, "update")
+            self._print(Text(f"step {event.step:,}: {updates} skipped so far because of spikes in loss or gradient."))
 
     def _row_if_time(self) -> None:
         if self.live is None and time.monotonic() - self._last_row >= SECONDS_BETWEEN_ROWS:
@@ -184,7 +185,7 @@ class _Progress:
 def summary(end: RunFinished) -> str:
     """One line about the end of a training."""
     why = {"max_steps": "", "max_time": " (the time is up)", "patience": " (no better loss for a while)"}
-    text = f"Done: {end.step:,} step{'s' * (end.step != 1)} in {clock_time(end.seconds)}{why.get(end.stopped, '')}."
+    text = f"Done: {counted(end.step, 'step')} in {clock_time(end.seconds)}{why.get(end.stopped, '')}."
     if end.best_val_loss is not None:
         text += f" Best validation loss {loss_in_words(end.best_val_loss)} at step {end.best_step:,}."
     return text

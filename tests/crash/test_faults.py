@@ -81,7 +81,8 @@ def test_one_save_that_fails_is_a_warning(sessions: Sessions) -> None:
     folder = sessions.new()
     options = {"kind": "rename", "code": "ENOSPC", "at": at, "lasting": False}
     assert sessions.server.run(folder, watch={"name": "fault", "options": options}) == 0
-    assert "step-00000006' failed: no space left on device. Training goes on." in " ".join(said(folder).split())
+    told = " ".join(said(folder).split())
+    assert all(fact in told for fact in ("step-00000006'", "no space left on device", "continues"))
     assert newest_step(folder / RUN) == STEPS
     check_goes_on(sessions, folder)
 

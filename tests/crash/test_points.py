@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.disk import CHANGING, Operation
-from tests.crash.sessions import RUN, SAVE_EVERY, Sessions, changes, newest_step, said
+from tests.crash.sessions import RUN, SAVE_EVERY, TRAIN, Sessions, changes, newest_step, said
 
 SLICES = 8
 SAMPLED = 5
@@ -23,6 +23,8 @@ SAMPLED = 5
 SCENARIOS = ("first", "resumed")
 DAMAGED = 9
 """The newest checkpoint where the second session begins: it is deleted, and what was half-deleted goes too."""
+CHANGED = [*TRAIN, "--patience", "100"]
+"""The second session stores another config, with the same result."""
 PHASES = {
     "first": {"dataset", "new run", "lock", "log", "best weights", "checkpoint", "retention", "model card"},
     "resumed": {"lock", "leftovers", "config", "log", "best weights", "checkpoint", "retention", "model card"},
@@ -49,12 +51,13 @@ class Scenario:
     """What it changes when nothing disturbs it."""
     damaged: int
     """The step of a checkpoint that is damaged at the start."""
+    arguments: list[str]
 
 
 @pytest.fixture(scope="session")
 def scenarios(sessions: Sessions) -> dict[str, Scenario]:
     begin = sessions.new()
-    first = Scenario(begin, changes(sessions.record(sessions.copy(begin))), -1)
+    first = Scenario(begin, changes(sessions.record(sessions.copy(begin))), -1, TRAIN)
     # Killed when one of the files of the oldest checkpoint was deleted; then the newest one is damaged as well.
     start = sessions.copy(begin)
     retention = [at for at, phase in enumerate(phases(first.operations)) if phase == "retention"]
@@ -62,10 +65,8 @@ def scenarios(sessions: Sessions) -> dict[str, Scenario]:
     assert newest_step(start / RUN) == DAMAGED
     state = start / RUN / f"checkpoints/step-{DAMAGED:08d}/state.json"
     state.write_bytes(state.read_bytes()[:-1])
-    return {
-        "first": first,
-        "resumed": Scenario(start, changes(sessions.record(sessions.copy(start))), DAMAGED),
-    }
+    operations = changes(sessions.record(sessions.copy(start), arguments=CHANGED))
+    return {"first": first, "resumed": Scenario(start, operations, DAMAGED, CHANGED)}
 
 
 def phases(operations: list[Operation]) -> Iterator[str]:
@@ -124,12 +125,12 @@ def check_kill(sessions: Sessions, scenario: Scenario, point: Point, *sabotage: 
     """Kill there, look at what is left, go on, and compare."""
     folder = sessions.copy(scenario.start)
     watch = {"name": "kill", "options": {"at": point.at, "torn": point.torn}}
-    assert sessions.server.run(folder, watch=watch) == -9, said(folder)
+    assert sessions.server.run(folder, watch=watch, arguments=scenario.arguments) == -9, said(folder)
     kept = newest_step(folder / RUN, scenario.damaged)
     if (folder / RUN / "metrics.jsonl").exists():
         whole = (folder / RUN / "metrics.jsonl").read_bytes().rpartition(b"\n")[0]
         assert whole.count(b'"train/loss"') <= kept + SAVE_EVERY, "more than one save interval is lost"
-    sessions.go_on(folder, sabotage=sabotage)
+    sessions.go_on(folder, sabotage=sabotage, arguments=scenario.arguments)
     sessions.check_end(folder)
     sessions.done_with(folder)
 

@@ -29,7 +29,7 @@ from gptcli.config.values import parse_setting
 from gptcli.dataset.folder import open_dataset
 from gptcli.generation.context_window import require_memory
 from gptcli.generation.loaded_model import open_model
-from gptcli.generation.prompt import prompt_ids, read_prompt, require_unicode
+from gptcli.generation.prompt import read_prompt
 from gptcli.generation.stream import generate
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
 from gptcli.report.inspection import inspect
@@ -258,8 +258,8 @@ class Prompt(Target):
         self.unknown = random.choice(["error", "skip"])
 
     def run(self) -> None:
-        prompt_ids(self.model, read_prompt(str(self.path)), self.unknown)  # type: ignore[arg-type]
-        prompt_ids(self.model, require_unicode(self.typed, "--prompt"), self.unknown)  # type: ignore[arg-type]
+        self.model.encode(read_prompt(str(self.path)), unknown=self.unknown)  # type: ignore[arg-type]
+        self.model.encode(self.typed, unknown=self.unknown)  # type: ignore[arg-type]
 
 
 class SamplingOptions(Prompt):

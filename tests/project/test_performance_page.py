@@ -22,7 +22,7 @@ def rows() -> list[dict[str, Any]]:
 def test_is_up_to_date() -> None:
     figures = json.loads(FIGURES.read_text(encoding="utf-8"))
     assert PAGE.read_text(encoding="utf-8") == render(figures, GOALS_OF_ALL), (
-        "write it again: python -m benchmarks.page"
+        "generate it again: python -m benchmarks.page"
     )
 
 
@@ -44,7 +44,7 @@ def test_every_path_names_a_question() -> None:
         ({"at_most": 0.5}, 0.51, ("0.51 × x", "≤ 0.50 × x", "**no**")),
         ({"at_least": 0.5}, 0.49, ("0.49 × x", "≥ 0.50 × x", "**no**")),
         ({"at_least": 0.5}, 0.51, ("0.51 × x", "≥ 0.50 × x", "yes")),
-        ({}, 0.51, ("0.51 × x", "figures", "–")),
+        ({}, 0.51, ("0.51 × x", "none", "–")),
         ({"at_most": 0.5}, None, ("–", "≤ 0.50 × x", NOT_MEASURED)),
     ],
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gptcli.checkpoints.tensors import read_metadata
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import ModelFolderError, StorageError
 from gptcli.runs import decision
@@ -69,10 +70,36 @@ def test_emptied_checkpoints_without_best_weights_are_refused(dataset: Dataset, 
 
 
 def test_control_a_run_that_starts_over(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "_refuse_to_start_over", lambda run, damaged: None)
+    monkeypatch.setattr(plans, "_weights_to_start_over", lambda run, damaged: None)
     with pytest.raises(pytest.fail.Exception):
         test_emptied_checkpoints_are_refused(dataset, tmp_path, 20, False)
     assert len(lines(tmp_path / "run")) > 20, "it was trained again"
+
+
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_a_fine_tuned_run_that_lost_its_checkpoints_is_refused(
+    dataset: Dataset, tmp_path: Path, is_missing: bool
+) -> None:
+    """It had one before its first step; its pretrained weights were replaced by better ones."""
+    run(dataset, tmp_path / "base", {"train.max_steps": 2})
+    flags = {"train.init_from": str(tmp_path / "base"), "train.eval_every": 4, "train.patience": None}
+    asked = {"dataset": dataset, "path": tmp_path / "run", "flags": flags, "family": None}
+    run(**asked, stop_after=8)
+    assert read_metadata(tmp_path / "run/model.safetensors")["step"] != "0"
+    shutil.rmtree(tmp_path / "run/checkpoints")
+    if not is_missing:
+        (tmp_path / "run/checkpoints").mkdir()
+    before = content(tmp_path / "run")
+    with pytest.raises(ModelFolderError, match="checkpoint"):
+        run(**asked)
+    assert content(tmp_path / "run") == before
+
+
+def test_a_missing_folder_is_refused_before_the_first_save_was_due(dataset: Dataset, tmp_path: Path) -> None:
+    """Each run has the folder from its first moment on."""
+    run(dataset, tmp_path / "run", stop_after=5)
+    shutil.rmtree(tmp_path / "run/checkpoints")
+    check_refused(dataset, tmp_path / "run")
 
 
 @pytest.mark.parametrize("step", [0, 4, 9])

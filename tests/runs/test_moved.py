@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gptcli.checkpoints.checkpoint import read_progress
-from gptcli.checkpoints.model_folder import open_model
 from gptcli.dataset.folder import Dataset
+from gptcli.generation.loaded_model import open_model
 from gptcli.runs.events import CheckpointSaved, EvalMetrics, Event, StepMetrics
 from gptcli.runs.saving import RunMoved
 from gptcli.runs.session import train

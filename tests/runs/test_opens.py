@@ -1,4 +1,4 @@
-"""Resuming reads each file of the run folder at most once before the first step."""
+"""Resuming reads each file of the run folder at most once before the session begins to train or to evaluate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from gptcli import api
 from gptcli.runs import session
-from gptcli.runs.events import Event, StepMetrics
+from gptcli.runs.events import Event, Note, Planned, Preparing, StepMetrics
 from tests.opens import opened_files
 from tests.runs.small_runs import FLAGS
 
@@ -47,14 +47,14 @@ def train(init_from: str | None = None, stop_after: int | None = None) -> None:
     api.train("book.txt", "run", settings=settings, on_event=on_event, should_stop=should_stop, **options)
 
 
-def reads_before_the_first_step(init_from: str | None = None) -> Counter[str]:
-    """How often each file of the run folder is opened for reading until the first step of a resumed training."""
+def reads_on_resume(init_from: str | None = None) -> Counter[str]:
+    """How often each file of the run folder is opened for reading until training continues."""
     settings = SETTINGS | ({"train.init_from": init_from, "train.patience": None} if init_from else {})
     options = {} if init_from else {"preset": "nano", "family": "gpt2"}
     reads = Counter[str]()
 
     def on_event(event: Event) -> None:
-        if isinstance(event, StepMetrics):
+        if not isinstance(event, Preparing | Planned | Note):
             run = Path("run").resolve()
             inside = [file.path for file in opened if file.is_read and file.path.is_relative_to(run)]
             reads.update(str(path.relative_to(run)) for path in inside)
@@ -65,10 +65,14 @@ def reads_before_the_first_step(init_from: str | None = None) -> Counter[str]:
     return reads
 
 
+def assert_once(reads: Counter[str]) -> None:
+    assert [name for name, times in reads.items() if times > 1] == []
+
+
 def check(steps: int, init_from: str | None = None) -> Counter[str]:
     train(init_from, stop_after=steps)
-    reads = reads_before_the_first_step(init_from)
-    assert [name for name, times in reads.items() if times > 1] == []
+    reads = reads_on_resume(init_from)
+    assert_once(reads)
     for name in ("gptcli.toml", "manifest.json", "tokenizer.json"):
         assert reads[name] == 1, "the test sees what is read"
     return reads
@@ -86,22 +90,19 @@ def test_a_run_that_was_stopped(folder: Path) -> None:
 def test_a_run_with_a_damaged_checkpoint(folder: Path) -> None:
     train(stop_after=15)
     (folder / "run/checkpoints/step-00000015/optimizer.safetensors").write_bytes(b"half")
-    reads = reads_before_the_first_step()
-    assert [name for name, times in reads.items() if times > 1] == []
+    reads = reads_on_resume()
+    assert_once(reads)
     assert reads["checkpoints/step-00000010/model.safetensors"] == 1
 
 
-def test_a_run_before_its_first_checkpoint(folder: Path) -> None:
-    check(0)
-
-
-def test_a_run_that_was_killed_before_its_first_checkpoint(folder: Path) -> None:
-    """It has a log and best weights."""
-    train(stop_after=9)
+@pytest.mark.parametrize("steps", [0, 9])
+def test_a_run_without_a_checkpoint(folder: Path, steps: int) -> None:
+    """As if it had been killed before its first checkpoint."""
+    train(stop_after=steps)
     shutil.rmtree(folder / "run/checkpoints")
     (folder / "run/checkpoints").mkdir()
-    reads = reads_before_the_first_step()
-    assert [name for name, times in reads.items() if times > 1] == []
+    reads = reads_on_resume()
+    assert_once(reads)
 
 
 @pytest.fixture
@@ -116,9 +117,9 @@ def test_a_fine_tuned_run(base: Path, steps: int) -> None:
     """Its pretrained model is gone."""
     train(str(base), stop_after=steps)
     shutil.rmtree(base)
-    reads = reads_before_the_first_step(str(base))
-    assert [name for name, times in reads.items() if times > 1] == []
-    assert reads["tokenizer.json"] == 1
+    reads = reads_on_resume(str(base))
+    assert_once(reads)
+    assert reads["tokenizer.json"] == reads[f"checkpoints/step-{steps:08}/model.safetensors"] == 1
 
 
 def test_a_fine_tuned_run_that_was_killed_before_its_first_checkpoint(
@@ -131,9 +132,9 @@ def test_a_fine_tuned_run_that_was_killed_before_its_first_checkpoint(
         patched.setattr(session.Session, "fit", killed)
         with pytest.raises(KeyboardInterrupt):
             train(str(base))
-    reads = reads_before_the_first_step(str(base))
+    reads = reads_on_resume(str(base))
+    assert_once(reads)
     assert reads["model.safetensors"] == 1
-    assert [name for name, times in reads.items() if times > 1] == []
 
 
 def test_control_a_file_that_is_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
