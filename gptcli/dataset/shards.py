@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gptcli.dataset.manifest import Dtype, ShardEntry
+from gptcli.dataset.manifest import DAMAGED_HINT, Dtype, ShardEntry
 from gptcli.errors import DatasetError, counted
 from gptcli.storage import NewDirectory, fingerprints
 
@@ -69,8 +69,7 @@ class TokenStream:
         ids = self._gathered(starts, length)
         if ids.size and ids.max() >= self._vocab_size:
             problem = f"it has the id {ids.max()}, but its tokenizer has only {counted(self._vocab_size, 'id')}"
-            hint = "Delete its folder and prepare it again from the text."
-            raise DatasetError(f"The dataset is damaged: {problem}.", hint)
+            raise DatasetError(f"The dataset is damaged: {problem}.", DAMAGED_HINT)
         return ids
 
     def _gathered(self, starts: np.ndarray, length: int) -> np.ndarray:

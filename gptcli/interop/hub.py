@@ -50,6 +50,12 @@ def is_repository(name: str) -> bool:
     return "/" in name
 
 
+def status_of(error: Exception) -> int | None:
+    """The HTTP status of a failed request; None if there was no response."""
+    status: int | None = getattr(getattr(error, "response", None), "status_code", None)
+    return status
+
+
 def model_name(folder: Path) -> str:
     """The name of the model in a folder: `runs/book/` → book; for a downloaded model its repository's name."""
     snapshot = _SNAPSHOT.search(folder.absolute().as_posix())
@@ -103,6 +109,6 @@ def _explained(error: Exception, address: str) -> ModelFolderError:
         why = "HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else "the Hub cannot be reached"
         hint = "Unset it, or give a local folder." if HF_HUB_OFFLINE else "Check the network, or give a local folder."
         return ModelFolderError(f"'{address}' is not in the cache, and {why}.", hint)
-    status = getattr(getattr(error, "response", None), "status_code", None)
+    status = status_of(error)
     reason = first_line(error) if status is None else f"status {status}"
     return ModelFolderError(f"'{address}' could not be downloaded: {reason}.", "Run the command again later.")
