@@ -135,7 +135,7 @@ BAD = {
     "--micro-batch-size many": ["micro", "many", "auto"],
     "--device tpu": ["'tpu'"],
     "--preset=": ["empty", "preset"],
-    "--tokenizer char --vocab-size 300": ["vocab", "characters"],
+    "--tokenizer char --vocab-size 300": ["vocab", "char"],
     "--tokenizer other.json --vocab-size 300": ["vocab", "'other.json'"],
     "--set tokenizer.kind=char --set tokenizer.vocab_size=300": ["vocab", "bpe"],
     "--set model.vocab_size=300": ["model.vocab_size", "vocab"],
