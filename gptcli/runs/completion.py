@@ -46,7 +46,7 @@ def complete(request: Request, decision: Decision, dataset: Dataset, device: tor
     Raises ConfigError or UsageError for settings that cannot be, CorpusError for a text that is too short, DeviceError
     for a dtype that the device cannot train in, and what the weights of a pretrained model raise.
     """
-    pretrained = None if isinstance(decision, NewRun) else decision.pretrained
+    pretrained = decision.pretrained
     rows = dataset.tokenizer.vocab_size
     config = run_config(request, decision, device, pretrained.vocab_size(dataset.tokenizer) if pretrained else rows)
     is_given = pretrained is not None or request.has_dataset or is_path(config.tokenizer.kind)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 
@@ -30,6 +31,7 @@ class NewRun:
     """A training from random weights."""
 
     path: Path
+    pretrained: ClassVar[None] = None
 
     def default_preset(self, device: torch.device) -> str:
         """The preset where none is stated: one that trains in minutes on the device."""
