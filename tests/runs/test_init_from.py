@@ -61,7 +61,7 @@ def train(*arguments: object, data: str = "book.txt") -> Result:
 
 
 def fine_tune(start: Path | str, *arguments: object) -> Result:
-    quick = BESIDE_STEPS if "--max-steps" in arguments else QUICK
+    quick = BESIDE_STEPS if any("max_steps" in str(given).replace("-", "_") for given in arguments) else QUICK
     result = train("--init-from", start, *quick, *arguments)
     assert result.exit_code == 0, result.stderr
     return result
