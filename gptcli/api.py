@@ -73,8 +73,8 @@ def train(
 
     `data` is text files, folders, "-" for standard input, or one dataset folder. `out` is the run folder; by default
     it is named after the data, below `runs/`. `settings` are fields of the config by dotted name, such as
-    {"train.max_steps": 500}; they override the config files in `config`. `resume` says what to do with a run that
-    is there: resume it ("auto", "must") or start another ("never"). `unknown="skip"` leaves out characters that the
+    {"train.max_steps": 500}; they override the config files in `config`. `resume` says what to do with an
+    existing run: resume it ("auto", "must") or start another ("never"). `unknown="skip"` leaves out characters that the
     tokenizer of a pretrained model does not know.
 
     `on_event` is called with each event as it happens. Training stops, after saving, when `should_stop` becomes true.
@@ -84,7 +84,7 @@ def train(
     >>> run.end.best_val_loss  # doctest: +SKIP
     2.31
     """
-    tell = on_event or _ignore
+    notify = on_event or _ignore
     request = new_request(
         data,
         out=out,
@@ -95,10 +95,10 @@ def train(
         resume=resume,
         unknown=unknown,
     )
-    made = make_plan(request, on_progress=_reporter(tell), quiet=quiet)
-    tell(Planned(made))
+    made = make_plan(request, on_progress=_reporter(notify), quiet=quiet)
+    notify(Planned(made))
     for event in train_plan(made, should_stop):
-        tell(event)
+        notify(event)
     assert isinstance(event, RunFinished), "the last event is the end"
     return Run(made.path, event)
 

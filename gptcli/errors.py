@@ -1,7 +1,7 @@
 """The exception tree: every failure that a user can cause or meet.
 
     GptcliError                exit 1, expected failure
-    ├── UsageError             exit 2, wrong options
+    ├── UsageError             exit 2, wrong arguments
     │   └── ConfigError        exit 2, an unknown config key or a bad value
     ├── CorpusError            text that cannot be read or used
     ├── TokenizerError         a bad tokenizer file, or text that it cannot encode
@@ -14,9 +14,8 @@
     ├── NonFiniteError         exit 3, the loss became NaN or infinite
     └── Interrupted            exit 129, 130 or 143, stopped by a signal after saving
 
-Each has a message and a hint. They name a setting in backticks, as in `train.micro_batch_size = 4` or `out`, and never
-an option: the command line translates settings into options, and errors into text and an exit code. Nothing below it
-prints or exits.
+Each has a message and a hint, which name settings in backticks: `train.micro_batch_size = 4`, `out`. The command line
+translates settings into options, and errors into text and an exit code. Nothing below it prints or exits.
 """
 
 from __future__ import annotations
@@ -46,6 +45,20 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def size(count: int) -> str:
+    """1_500_000 → "1.5 MB"."""
+    return with_prefix(count, "B")
+
+
+def with_prefix(count: int, unit: str) -> str:
+    """A number with three digits and the SI prefix of its size: 2_500_000, "FLOP" → "2.5 MFLOP"."""
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= factor:
+            number = f"{count / factor:.3g}" if count < 999.5 * factor else f"{count / factor:,.0f}"
+            return f"{number} {prefix}{unit}"
+    return f"{count:,} {unit}"
+
+
 class GptcliError(Exception):
     """An expected failure: `message` is one sentence, `hint` says what to do next ("" for none)."""
 
@@ -60,7 +73,7 @@ class GptcliError(Exception):
 
 
 class UsageError(GptcliError):
-    """Options that contradict each other or are out of range."""
+    """Arguments that contradict each other or are out of range."""
 
     exit_code = 2
 

@@ -1,4 +1,4 @@
-"""Resources of this machine: memory, cores, a compiler."""
+"""Resources of this machine: memory, cores, compiler."""
 
 from __future__ import annotations
 
@@ -47,23 +47,19 @@ def total_memory(device: torch.device) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def resident_memory() -> int:
-    """Bytes of physical memory in use by this process (macOS: its peak)."""
-    if sys.platform == "darwin":
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return _kilobytes(Path("/proc/self/status"), "VmRSS")
-
-
 def process_memory(device_type: str, *, trains: bool) -> int:
-    """Resident bytes of this process before a model is built, the base of a peak on a CPU; 0 on other devices.
+    """Resident bytes of this process (macOS: their peak), the base of a peak on a CPU; 0 on other devices.
 
-    With `trains` it includes torch's compiler (80 MB), which AdamW imports at its first step.
+    Call it before a model is built. With `trains` it includes torch's compiler (80 MB), which AdamW imports at its
+    first step.
     """
     if device_type != "cpu":
         return 0
     if trains:
         importlib.import_module("torch._dynamo")
-    return resident_memory()
+    if sys.platform == "darwin":
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return _kilobytes(Path("/proc/self/status"), "VmRSS")
 
 
 def cores() -> int:

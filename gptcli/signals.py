@@ -2,7 +2,7 @@
 
 A signal ends the process at once (`end_on_signals`) until there is something to clean up; then it unwinds the stack
 (`unwind_on_signal`). Training saves first (`gptcli.cli.graceful_stop`). The exit code is always 128 plus the signal.
-The imports are few, since Ctrl-C shows a traceback until they are done.
+This module imports little, since Ctrl-C shows a traceback until its imports are done.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Reading untrusted files: a size limit, and JSON without its traps.
+"""Reading untrusted files: a size limit, and strict JSON.
 
-Errors are ValueErrors whose text completes "cannot be read: …", and OSErrors of the disk. Callers turn them into errors
-of ours that name the file.
+Errors are ValueErrors whose text completes "cannot be read: …", and OSErrors of the disk. Callers turn them into
+GptcliErrors that name the file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_DIGITS = 100
 """Digits of a whole number: far more than any count has, and still within a float."""
 _CHUNK_BYTES = 1 << 20
 """Size of one read, since Python allocates the whole size before it reads."""
-_HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def read_bounded(path: Path, most: int) -> bytes:
@@ -55,7 +55,7 @@ def strict_json(content: bytes | str) -> Any:
         raise ValueError("it is nested too deeply") from None
     if not _is_shallow(value):
         raise ValueError("it is nested too deeply")
-    if _HALF_CHARACTER.search(text):
+    if _SURROGATE.search(text):
         _require_whole_characters(value)
     return value
 

@@ -19,7 +19,6 @@ from gptcli.config import (
     field_names,
     load_config_file,
     nearest_preset,
-    parse_config,
     parse_section,
     to_toml,
 )
@@ -75,7 +74,7 @@ def test_derived_widths_are_numbers_and_files_store_only_what_was_set(tmp_path: 
         assert (made.model.n_kv_head, made.model.head_dim, made.model.mlp_width) == (3, 16, 128)
         (tmp_path / "gptcli.toml").write_text(to_toml(made), encoding="utf-8")
         again = load_config_file(tmp_path / "gptcli.toml")
-        assert to_toml(parse_config(again)) == to_toml(made)
+        assert to_toml(parse_section(RunConfig, again)) == to_toml(made)
     stored = [tomllib.loads(to_toml(made))["model"] for made in (derived, stated)]
     assert stored[1] == stored[0] | {"head_dim": 16, "mlp_width": 128}
     opened = ModelConfig.model_validate(derived.model.model_dump())
@@ -233,7 +232,7 @@ def test_a_section_of_a_file_that_is_no_table(section: str, tmp_path: Path) -> N
             load_config_file(tmp_path / "a.toml")
         assert f"{section} = {shown} must be a table of settings" in caught.value.message
     with pytest.raises(ConfigError, match="must be a table of settings"):
-        parse_config({"preset": "nano", section: 3})
+        parse_section(RunConfig, {"preset": "nano", section: 3})
 
 
 @pytest.mark.parametrize(("name", "nearest"), [("smal", "small"), ("gpt-2", "gpt2"), ("tinny", "tiny")])

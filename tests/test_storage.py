@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -208,6 +209,38 @@ def test_only_leftovers_of_killed_processes_are_removed(tmp_path: Path) -> None:
     remove_leftovers(tmp_path)
     assert names(tmp_path) == {".hidden", "mine.partial", ".other.partial", "a"}
     remove_leftovers(tmp_path / "missing")
+
+
+def test_two_processes_may_remove_the_same_leftovers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def faster(plain: Callable[..., None]) -> Callable[..., None]:
+        """The other process does the same just before this one."""
+
+        def act(*args: object, **options: object) -> None:
+            plain(*args, **options)
+            raise fail_with(errno.ENOENT)
+
+        return act
+
+    (tmp_path / ".folder-4194999.partial/inner").mkdir(parents=True)
+    (tmp_path / ".folder-4194999.partial/inner/model").write_text("half")
+    (tmp_path / ".file-4194999.partial").write_text("half")
+    (tmp_path / ".old-4194999.replaced").mkdir()
+    with monkeypatch.context() as patch:
+        for name in ("unlink", "rmdir", "rename"):
+            patch.setattr(os, name, faster(getattr(os, name)))
+        remove_leftovers(tmp_path)
+    assert names(tmp_path) == {"old"}
+
+
+def test_a_leftover_that_cannot_be_removed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **options: object) -> None:
+        raise fail_with(errno.EPERM)
+
+    (tmp_path / ".b-4194999.partial").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rmdir", refuse)
+        with pytest.raises(StorageError, match="not permitted"):
+            remove_leftovers(tmp_path)
 
 
 def test_a_new_directory_removes_its_own_leftovers(tmp_path: Path) -> None:

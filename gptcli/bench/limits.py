@@ -15,13 +15,13 @@ MATRIX_SIZE = {"cpu": 2048, "cuda": 8192, "mps": 4096}
 READ_BYTES = {"cpu": 512 << 20, "cuda": 4 << 30, "mps": 1 << 30}
 """Bytes read per call by device type: many times the size of caches."""
 CALLS_AT_ONCE = {"cpu": 1, "cuda": 10, "mps": 10}
-"""Calls per measurement by device type: waiting for a GPU takes time itself."""
+"""Calls per measurement by device type: waiting for a GPU takes time too."""
 LIMIT_SECONDS = 1.0
 """Seconds spent on measuring each limit."""
 
 
 def wait_for(device: torch.device) -> None:
-    """Wait until the device has done its work; a CPU always has."""
+    """Wait for the work that is queued on a GPU."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":
@@ -48,14 +48,14 @@ def seconds_per_call(call: Callable[[], object], device: torch.device, least_sec
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype, size: int | None = None) -> float:
-    """FLOP/s of a product of two square matrices of random numbers in `dtype`, the best of several."""
+    """FLOP/s of a product of two square random matrices in `dtype`, the best of several measurements."""
     n = size or MATRIX_SIZE[device.type]
     a, b = (torch.randn(n, n, device=device, dtype=dtype) for _ in range(2))
     return float(2 * n**3 / min(seconds_per_call(lambda: torch.mm(a, b), device, LIMIT_SECONDS, 8)))
 
 
 def read_bandwidth(device: torch.device, size: int | None = None) -> float:
-    """Bytes/s of reading the device's memory, the best of several. A GPU's is also looked for by copying."""
+    """Bytes/s of reading the device's memory, the best of several measurements; on a GPU, copying is tried too."""
     count = size or READ_BYTES[device.type]
     values = torch.ones(count // 4, device=device)
     best = count / min(seconds_per_call(values.sum, device, LIMIT_SECONDS, 8))

@@ -8,8 +8,7 @@ Letters: B sequences, T tokens each, C width, S tokens in the key-value cache, V
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -25,23 +24,23 @@ from gptcli.config import DEFAULT_SEED, DtypeName, RunConfig, SamplingConfig
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import UsageError
 from gptcli.generation.loaded_model import LoadedModel, Quantization
-from gptcli.generation.placement import decoding_threads
+from gptcli.generation.placement import cpu_threads, decoding_threads
 from gptcli.generation.stream import Sample, generate
 from gptcli.model.cost import bytes_per_step, parameter_count, prefill_flops, training_flops
-from gptcli.model.devices import choose_device, dtype_name
+from gptcli.model.devices import choose_device, dtype_name, torch_dtype
 from gptcli.model.gpt import GPT
 from gptcli.model.int8 import Int8GPT
 from gptcli.report.machine import device_name
 from gptcli.training import runtime
 from gptcli.training.trainer import Trainer
 
-Format = DtypeName | Literal["int8"]
-"""The format of the weights in matrix products."""
+WeightDtype = DtypeName | Literal["int8"]
+"""The dtype of the weights in matrix products."""
 MEASURED_SECONDS = 2.0
-"""Seconds spent on measuring each kind of work; more where `MIN_CALLS` take longer."""
+"""Seconds spent on measuring each kind of work; more if `MIN_CALLS` calls take longer."""
 MIN_CALLS = 3
 MAX_DECODED = 128
-"""Most tokens to decode, after a prompt of half the length."""
+"""Largest number of tokens to decode, after a prompt of half the length."""
 
 
 @dataclass(frozen=True)
@@ -75,20 +74,20 @@ class TrainingSpeed:
 class PrefillSpeed:
     """Prefill: from the prompt to the first token."""
 
-    dtype: Format
+    dtype: WeightDtype
     tokens: int
     seconds: float
     tokens_per_second: float
     flops_per_second: float
     mfu: float
-    """Share of the matrix rate in the dtype of the weights that are not 8-bit."""
+    """Share of the measured matrix rate. With 8-bit weights the rate is that of float32."""
 
 
 @dataclass(frozen=True)
 class DecodingSpeed:
     """Decoding: the tokens after the first one."""
 
-    dtype: Format
+    dtype: WeightDtype
     sequences: int
     prompt: int
     tokens: int
@@ -136,15 +135,18 @@ def benchmark(
 
     `model` is a run, a model folder or an `hf://` address; None is the newest run. `batch_size` is the number of
     sequences per update (default: one micro-batch) and of texts generated at once (default: 1); `length` the tokens per
-    sequence (default: the context window). `on_stage` is called with the name of each part of the work. Takes less than
-    half a minute for a small model. Raises GptcliError.
+    sequence (default: the context window). `on_stage` is called with the name of each part of the work; for None, first
+    with the name of the newest run. Takes less than half a minute for a small model. Raises GptcliError.
     """
     if model is not None and preset is not None:
         raise UsageError("A model and `preset` cannot be used together.", "Ask for one at a time.")
-    options = BenchOptions(choose_device(device), dtype, batch_size, length, seed, int8=quantize == "int8")
+    options = BenchOptions(choose_device(device), dtype, batch_size, length, seed, quantize)
     if preset is not None:
         return measure(preset_target(preset, options), options.device, on_stage)
-    return measure(folder_target(find_model(model, quiet=quiet), options), options.device, on_stage)
+    path = find_model(model, quiet=quiet)
+    if model is None:
+        on_stage(f"{path}, the newest run")
+    return measure(folder_target(path, options), options.device, on_stage)
 
 
 def measure(target: BenchTarget, device: torch.device, on_stage: Callable[[str], None]) -> SpeedReport:
@@ -157,7 +159,7 @@ def measure(target: BenchTarget, device: torch.device, on_stage: Callable[[str],
     training = _training(new_trainer(target.config, target.dataset, device), rates)
     on_stage("prefill and decoding")
     model = target.load()
-    with _threads(decoding_threads(model.model, target.samples)):
+    with cpu_threads(decoding_threads(model.model, target.samples)):
         prefill = _prefill(model, target, rates)
         decoding = _decoding(model, target, bandwidth)
     return SpeedReport(
@@ -167,7 +169,7 @@ def measure(target: BenchTarget, device: torch.device, on_stage: Callable[[str],
         threads=torch.get_num_threads(),
         torch=torch.__version__,
         parameters=parameter_count(target.config.model),
-        limits=Limits(rates.measured, bandwidth),
+        limits=Limits(dict(rates), bandwidth),
         training=training,
         prefill=prefill,
         decoding=decoding,
@@ -181,28 +183,26 @@ def new_trainer(config: RunConfig, dataset: Dataset, device: torch.device) -> Tr
     return trainer
 
 
-class _Rates:
-    """Matrix rates of a device by dtype, each measured once."""
+class _Rates(dict[DtypeName, float]):
+    """Matrix rates of a device by dtype, each measured at its first use."""
 
     def __init__(self, device: torch.device) -> None:
-        self.measured: dict[DtypeName, float] = {}
         self._device = device
 
-    def __call__(self, dtype: torch.dtype) -> float:
-        name = dtype_name(dtype)
-        if name not in self.measured:
-            self.measured[name] = matrix_rate(self._device, dtype)
-        return self.measured[name]
+    def __missing__(self, name: DtypeName) -> float:
+        self[name] = matrix_rate(self._device, torch_dtype(name))
+        return self[name]
 
 
 def _training(trainer: Trainer, rates: _Rates) -> TrainingSpeed:
     sequences, length = trainer.config.train.batch_size, trainer.config.model.block_size
-    rate = rates(trainer.dtype)
+    dtype = dtype_name(trainer.dtype)
+    rate = rates[dtype]
     seconds = median(seconds_per_call(trainer.step, trainer.device, MEASURED_SECONDS, MIN_CALLS))
     trainer.check_finite()
     flops_per_second = training_flops(trainer.config.model, length) * sequences * length / seconds
     return TrainingSpeed(
-        dtype=dtype_name(trainer.dtype),
+        dtype=dtype,
         sequences=sequences,
         length=length,
         compiled=trainer.hidden != trainer.model.hidden,
@@ -217,15 +217,14 @@ def _prefill(model: LoadedModel, target: BenchTarget, rates: _Rates) -> PrefillS
     tokens = target.config.model.block_size
     taken = [sample.first_token_seconds for sample in _generated(model, target, tokens, 1, samples=1)]
     seconds = median(value for value in taken if value is not None)
-    dtype = model.model.wte.weight.dtype
     flops_per_second = prefill_flops(model.model.config, tokens) / seconds
     return PrefillSpeed(
-        dtype=_format(model.model),
+        dtype=_weight_dtype(model.model),
         tokens=tokens,
         seconds=seconds,
         tokens_per_second=tokens / seconds,
         flops_per_second=flops_per_second,
-        mfu=flops_per_second / rates(dtype),
+        mfu=flops_per_second / rates[dtype_name(model.model.wte.weight.dtype)],
     )
 
 
@@ -237,7 +236,7 @@ def _decoding(model: LoadedModel, target: BenchTarget, bandwidth: float) -> Deco
     steps_per_second = median(value for value in taken if value is not None)
     bytes_per_second = bytes_per_step(model.model, sequences, prompt + tokens // 2) * steps_per_second
     return DecodingSpeed(
-        dtype=_format(model.model),
+        dtype=_weight_dtype(model.model),
         sequences=sequences,
         prompt=prompt,
         tokens=tokens,
@@ -263,16 +262,5 @@ def _generated(model: LoadedModel, target: BenchTarget, prompt: int, tokens: int
     return texts[1:]
 
 
-def _format(model: GPT) -> Format:
+def _weight_dtype(model: GPT) -> WeightDtype:
     return "int8" if isinstance(model, Int8GPT) else dtype_name(model.wte.weight.dtype)
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Compute with so many CPU threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

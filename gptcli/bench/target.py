@@ -17,6 +17,7 @@ import torch
 from gptcli.checkpoints.model_folder import read_model_config
 from gptcli.checkpoints.run_folder import is_run, read_run
 from gptcli.config import DEFAULT_SEED, DtypeName, RunConfig, build_config, nearest_preset
+from gptcli.config.presets import preset_vocabulary
 from gptcli.config.values import Values, nest
 from gptcli.dataset.folder import Dataset, Split
 from gptcli.dataset.shards import TokenStream, dtype_for
@@ -24,7 +25,7 @@ from gptcli.generation.loaded_model import LoadedModel, Quantization, load
 from gptcli.generation.placement import place
 from gptcli.interop.hub import model_name
 from gptcli.model.gpt import GPT
-from gptcli.report.inspection import preset_vocabulary, within_context
+from gptcli.report.inspection import within_context
 from gptcli.runs.completion import complete
 from gptcli.runs.decision import NewRun
 from gptcli.runs.request import Request
@@ -46,8 +47,8 @@ class BenchOptions:
     length: int | None = None
     """Tokens per sequence."""
     seed: int = DEFAULT_SEED
-    int8: bool = False
-    """Whether to generate with 8-bit weights."""
+    quantize: Quantization | None = None
+    """Rounding of the weights for generation."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def preset_target(name: str, options: BenchOptions) -> BenchTarget:
 
 
 def folder_target(path: Path, options: BenchOptions) -> BenchTarget:
-    """A run with its own recipe, or another model folder with that of the nearest preset.
+    """A run with its own recipe, or another model folder with the recipe of the nearest preset.
 
     Raises the errors of opening it, UsageError or OutOfMemoryError.
     """
@@ -89,8 +90,7 @@ def folder_target(path: Path, options: BenchOptions) -> BenchTarget:
         recipe = {"optim": stored.optim.model_dump(), "train": {"batch_size": stored.train.batch_size}}
     recipe["model"] = model.model_dump()
     config, dataset = _training(preset_name, recipe, model.vocab_size, options)
-    int8: Quantization | None = "int8" if options.int8 else None
-    loader = partial(load, path, device=str(options.device), dtype=options.dtype, quantize=int8)
+    loader = partial(load, path, device=str(options.device), dtype=options.dtype, quantize=options.quantize)
     return BenchTarget(model_name(path), config, dataset, loader, options.batch_size or 1)
 
 
@@ -138,5 +138,6 @@ def _training(preset_name: str, recipe: Values, vocab_size: int, options: BenchO
 def _random_model(config: RunConfig, dataset: Dataset, options: BenchOptions) -> LoadedModel:
     """An untrained model, on the device and in the dtype that `sample` uses."""
     torch.manual_seed(options.seed)
-    model = place(GPT(config.model).requires_grad_(False).eval(), options.device, options.dtype, int8=options.int8)
+    model = GPT(config.model).requires_grad_(False).eval()
+    model = place(model, options.device, options.dtype, int8=options.quantize == "int8")
     return LoadedModel(Path(config.preset), model, dataset.tokenizer, start_id=0)

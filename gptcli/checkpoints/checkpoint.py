@@ -11,21 +11,21 @@ A checkpoint is a folder `checkpoints/step-00002000/` that appears complete or n
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 from pydantic import Field, TypeAdapter, ValidationError
-from torch import Tensor
 
 from gptcli.checkpoints import names
 from gptcli.checkpoints.model_folder import checkpoint_steps
-from gptcli.checkpoints.small_files import read_json
+from gptcli.checkpoints.small_files import listed_files, read_json
 from gptcli.checkpoints.tensors import read_tensors, tensor_file, verify_tensors
 from gptcli.checkpoints.weights import weights_metadata
 from gptcli.errors import ModelFolderError, StorageError, clause
-from gptcli.storage import MANIFEST_FILE, FileEntry, new_directory, remove_directory, to_json
+from gptcli.storage import MANIFEST_FILE, new_directory, remove_directory, to_json
+from gptcli.training.state import TrainerState
 
 Counter = Annotated[int, Field(ge=0, le=2**62)]
 Loss = Annotated[float, Field(allow_inf_nan=False)]
@@ -58,7 +58,6 @@ class Progress:
 
 
 _PROGRESS = TypeAdapter(Progress)
-_FILES = TypeAdapter(dict[str, FileEntry])
 _THREADS = TypeAdapter(Annotated[int, Field(ge=1, le=MAX_THREADS)])
 
 
@@ -67,14 +66,8 @@ class Checkpoint:
     """The content of a checkpoint."""
 
     progress: Progress
-    model: dict[str, Tensor]
-    """Weights under Hugging Face's names."""
-    optimizer: dict[str, Tensor]
-    random: dict[str, Tensor]
-    """States of torch's random generators by device type."""
-    scaler: dict[str, Any] = field(default_factory=dict)
-    threads: int = 1
-    """CPU threads of torch: another number of threads rounds differently."""
+    state: TrainerState
+    """Its weights have Hugging Face's names."""
 
 
 def save_checkpoint(run: Path, checkpoint: Checkpoint, *, replace: bool = False) -> Path:
@@ -83,19 +76,20 @@ def save_checkpoint(run: Path, checkpoint: Checkpoint, *, replace: bool = False)
     Raises StorageError, with nothing half-written.
     """
     folder = names.checkpoint_folder(run, checkpoint.progress.step)
-    random = {RANDOM_PREFIX + name: state for name, state in checkpoint.random.items()}
-    state = {
+    state = checkpoint.state
+    random = {RANDOM_PREFIX + name: tensor for name, tensor in state.random.items()}
+    numbers = {
         "format": FORMAT,
         "progress": _plain(checkpoint.progress),
-        "scaler": checkpoint.scaler,
-        "threads": checkpoint.threads,
+        "scaler": state.scaler,
+        "threads": state.threads,
         "torch": torch.__version__,
     }
     metadata = weights_metadata(checkpoint.progress.step)
     with new_directory(folder, replace=replace) as new:
-        new.write(names.MODEL, tensor_file(checkpoint.model, metadata))
-        new.write(names.OPTIMIZER, tensor_file(checkpoint.optimizer | random, metadata))
-        new.write(names.STATE, to_json(state))
+        new.write(names.MODEL, tensor_file(state.model, metadata))
+        new.write(names.OPTIMIZER, tensor_file(state.optimizer | random, metadata))
+        new.write(names.STATE, to_json(numbers))
     try:
         for name in (names.MODEL, names.OPTIMIZER):
             verify_tensors(folder / name)
@@ -106,26 +100,25 @@ def save_checkpoint(run: Path, checkpoint: Checkpoint, *, replace: bool = False)
 
 
 def _plain(progress: Progress) -> dict[str, Any]:
-    """The counters as stored; an evaluation is only mentioned where it is pending."""
+    """The counters as stored, with `evaluation_pending` only where it is true."""
     return {name: value for name, value in asdict(progress).items() if name != "evaluation_pending" or value}
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
     """Read a checkpoint and verify it against its manifest, each file once; raises ModelFolderError."""
     try:
-        entries = _FILES.validate_python(read_json(folder / MANIFEST_FILE).get("files"))
+        entries = listed_files(read_json(folder / MANIFEST_FILE), folder)
         expected = {name: entries[name] for name in (names.MODEL, names.OPTIMIZER, names.STATE)}
         model, _ = read_tensors(folder / names.MODEL, expected[names.MODEL])
         tensors, _ = read_tensors(folder / names.OPTIMIZER, expected[names.OPTIMIZER])
         state = read_json(folder / names.STATE, expected[names.STATE])
-    except (ValidationError, KeyError):
-        raise ModelFolderError(
-            f"The checkpoint is damaged: '{folder / MANIFEST_FILE}' has no list of files.", "Resume from another one."
-        ) from None
+    except KeyError as error:
+        message = f"The checkpoint is damaged: '{folder / MANIFEST_FILE}' does not list {error}."
+        raise ModelFolderError(message, "Resume from another one.") from None
     except ModelFolderError as error:
         raise ModelFolderError(f"The checkpoint is damaged: {clause(error.message)}.", error.hint) from None
     if state.get("format") != FORMAT:
-        raise ModelFolderError(f"'{folder}' has format {state.get('format')}, where this version reads {FORMAT}.")
+        raise ModelFolderError(f"'{folder}' has format {state.get('format')}, and this version reads {FORMAT}.")
     try:
         progress = _PROGRESS.validate_python(state["progress"])
         threads = _THREADS.validate_python(state["threads"])
@@ -136,14 +129,15 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     if folder.name != names.checkpoint_name(progress.step):
         raise ModelFolderError(f"'{folder}' holds step {progress.step:,}, which is not what its name says.")
     is_random = {name: name.startswith(RANDOM_PREFIX) for name in tensors}
-    return Checkpoint(
-        progress=progress,
+    trainer = TrainerState(
+        step=progress.step,
         model=model,
         optimizer={name: tensor for name, tensor in tensors.items() if not is_random[name]},
         random={name.removeprefix(RANDOM_PREFIX): tensor for name, tensor in tensors.items() if is_random[name]},
         scaler=scaler,
         threads=threads,
     )
+    return Checkpoint(progress, trainer)
 
 
 def newest_checkpoint(run: Path) -> tuple[Checkpoint | None, dict[int, str]]:

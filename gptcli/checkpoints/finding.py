@@ -7,7 +7,7 @@ from pathlib import Path
 from gptcli.checkpoints import names
 from gptcli.checkpoints.run_folder import newest_run
 from gptcli.errors import ModelFolderError
-from gptcli.interop.download import local_model
+from gptcli.interop.hub import local_model
 
 
 def find_model(thing: str | Path | None, *, quiet: bool = True) -> Path:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from gptcli.checkpoints.checkpoint import Progress
 from gptcli.config import ModelConfig, RunConfig
 from gptcli.dataset.folder import Dataset
+from gptcli.errors import counted
 from gptcli.interop.hub import is_address, split_address
 from gptcli.interop.huggingface import OWN, architecture_of, compatibility_note
 from gptcli.model.loss import loss_in_words
@@ -75,10 +76,10 @@ A {architecture_of(model).title} language model, {origin}
 
 
 def in_words(model: ModelConfig) -> str:
-    """GPT-2, 4 layers, 4 heads, 128 wide."""
-    experts = f", {model.n_expert} experts" if model.n_expert else ""
-    title = architecture_of(model).title
-    return f"{title}, {model.n_layer} layers, {model.n_head} heads, {model.n_embd} wide{experts}"
+    """The model in words: `GPT-2, 4 layers, 4 heads, 128 wide`."""
+    experts = f", {counted(model.n_expert, 'expert')}" if model.n_expert else ""
+    layers, heads = counted(model.n_layer, "layer"), counted(model.n_head, "head")
+    return f"{architecture_of(model).title}, {layers}, {heads}, {model.n_embd} wide{experts}"
 
 
 def _front_matter(model: ModelConfig, base: str) -> str:

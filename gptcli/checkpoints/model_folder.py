@@ -6,19 +6,17 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from gptcli.checkpoints import names
-from gptcli.checkpoints.small_files import RESTORE, read_json
+from gptcli.checkpoints.small_files import read_json, verified_files
 from gptcli.checkpoints.weights import has_weights, read_weights, stored_loss, stored_step
 from gptcli.config import ModelConfig
 from gptcli.dataset.folder import is_dataset
-from gptcli.errors import ModelFolderError, TokenizerError, UsageError, reason_of
+from gptcli.errors import ModelFolderError, TokenizerError, UsageError
 from gptcli.interop.huggingface import config_from_hf
-from gptcli.storage import MANIFEST_FILE, FileEntry, mismatch
+from gptcli.storage import MANIFEST_FILE
 from gptcli.tokenizer.tokenizer import Tokenizer, load_tokenizer
-from gptcli.untrusted import is_plain_name
 
 PICKLED = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
 _SHOWN_RUNS = 10
@@ -55,7 +53,7 @@ def read_model_config(folder: Path) -> ModelConfig:
 
 
 def _no_model(folder: Path) -> ModelFolderError:
-    """The error for a path that is no model folder: it says what is there instead."""
+    """The error for a path that is not a model folder; it names what was found instead."""
     if not folder.exists():
         known = [run.name for run in _runs_in(names.RUNS_ROOT)]
         shown = ", ".join(known[:_SHOWN_RUNS]) + (" …" if len(known) > _SHOWN_RUNS else "")
@@ -69,7 +67,7 @@ def _no_model(folder: Path) -> ModelFolderError:
         return ModelFolderError(f"'{folder}' is a dataset, not a model.", hint)
     if runs := _runs_in(folder):
         return ModelFolderError(f"'{folder}' is a folder of runs.", f"Name one of them, such as '{runs[0]}'.")
-    message = f"'{folder}' is no model folder: it has no {names.CONFIG}."
+    message = f"'{folder}' is not a model folder: it has no {names.CONFIG}."
     return ModelFolderError(message, "Give a run folder, or a folder in Hugging Face's format.")
 
 
@@ -147,31 +145,11 @@ def checkpoint_steps(folder: Path) -> list[int]:
     return sorted(step for step in found if step is not None)
 
 
-_FILES = TypeAdapter(dict[str, FileEntry])
-
-
 def verify_run_files(folder: Path) -> None:
-    """Compare the small files of a run's model with its manifest; other folders have none. Raises ModelFolderError.
-
-    gptcli.toml is left out, since only training depends on it, and the weights, which have a digest of their own.
-    """
+    """Compare the small files of a run's model with its manifest; other folders have none. Raises ModelFolderError."""
     manifest = read_json(folder / MANIFEST_FILE, missing_ok=True)
-    if "files" in manifest and (problem := _damage(folder, manifest["files"])):
-        raise ModelFolderError(f"The run folder is damaged: {problem}.", RESTORE)
-
-
-def _damage(folder: Path, listed: object) -> str:
-    """How a folder differs from the files that its manifest lists, in words; "" if it does not."""
-    try:
-        files = _FILES.validate_python(listed)
-        if outside := [name for name in files if not is_plain_name(name)]:
-            return f"'{folder / MANIFEST_FILE}' names '{outside[0][:100]}', which is no file in its folder"
-        checked = {name: entry for name, entry in files.items() if name not in (names.MODEL, names.RUN_CONFIG)}
-        return mismatch(folder, checked) if checked else f"'{folder / MANIFEST_FILE}' lists no files"
-    except ValidationError:
-        return f"'{folder / MANIFEST_FILE}' has no list of files"
-    except OSError as error:
-        return f"'{error.filename or folder}' cannot be read ({reason_of(error)})"
+    if "files" in manifest:
+        verified_files(folder, manifest)
 
 
 def refuse_pickles(path: Path) -> None:

@@ -11,27 +11,25 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import Progress
 from gptcli.checkpoints.model_card import model_card
-from gptcli.checkpoints.small_files import RESTORE, SIZE_LIMIT, read_json
+from gptcli.checkpoints.small_files import RESTORE, listed_files, read_json, read_small, verified_files
 from gptcli.checkpoints.tensors import fingerprint, read_metadata, tensor_file
 from gptcli.checkpoints.weights import stored_loss, stored_step, weights_metadata
-from gptcli.config import ModelConfig, RunConfig, parse_config, parse_config_file, to_toml
+from gptcli.config import ModelConfig, RunConfig, parse_config_file, parse_section, to_toml
 from gptcli.dataset.folder import Dataset
-from gptcli.errors import ConfigError, ModelFolderError, StorageError, reason_of
+from gptcli.errors import ConfigError, ModelFolderError, StorageError, clause
 from gptcli.interop.hub import model_name
 from gptcli.interop.huggingface import config_to_hf, tokenizer_settings
 from gptcli.storage import MANIFEST_FILE, FileEntry, disk_errors, new_directory, to_json, write_file
 from gptcli.tokenizer.document import END_OF_TEXT
 from gptcli.tokenizer.tokenizer import Tokenizer
-from gptcli.untrusted import is_plain_name, read_bounded, strict_json
+from gptcli.untrusted import strict_json
 
 FORMAT = 1
-_FILES = TypeAdapter(dict[str, FileEntry])
 
 
 @dataclass(frozen=True)
@@ -54,9 +52,9 @@ def is_run(path: Path) -> bool:
 
 
 def missing_part(path: Path) -> str:
-    """The file without which a folder that looks like a run is none; "" if it does not look like one."""
-    found = {name for name in (names.RUN_CONFIG, MANIFEST_FILE) if (path / name).is_file()}
-    return "".join({names.RUN_CONFIG, MANIFEST_FILE} - found) if len(found) == 1 else ""
+    """The one file that a damaged run lacks, of the two that make a folder a run; "" if it has both or neither."""
+    missing = [name for name in (names.RUN_CONFIG, MANIFEST_FILE) if not (path / name).is_file()]
+    return missing[0] if len(missing) == 1 else ""
 
 
 def create_run(
@@ -64,7 +62,7 @@ def create_run(
 ) -> StoredRun:
     """Make a run folder, with the weights that it starts from if they are not random.
 
-    Raises StorageError if something else stands there.
+    Raises StorageError if something else is there.
     """
     if path.exists() and not path.is_dir():
         raise StorageError(f"'{path}' is a file; a run needs a folder of its own.", "Choose another place with `out`.")
@@ -98,7 +96,7 @@ def hugging_face_files(
 
 def read_run(path: Path) -> StoredRun:
     """The config and data of a run folder, without verifying its files; raises ModelFolderError."""
-    return _stored_run(path, _read_manifest(path), _read_small(path / names.RUN_CONFIG))
+    return _stored_run(path, _read_manifest(path), read_small(path / names.RUN_CONFIG))
 
 
 def open_run(path: Path) -> StoredRun:
@@ -107,18 +105,12 @@ def open_run(path: Path) -> StoredRun:
     The weights verify themselves when they are read. Raises ModelFolderError.
     """
     manifest = _read_manifest(path)
+    content, entries = verified_files(path, manifest), listed_files(manifest, path)
     try:
-        entries = _FILES.validate_python(manifest.get("files"))
-    except ValidationError:
-        raise _damaged(f"'{path / MANIFEST_FILE}' has no list of files") from None
-    content: dict[str, bytes] = {}
-    for name, expected in entries.items():
-        if not is_plain_name(name):
-            raise _damaged(f"'{path / MANIFEST_FILE}' names '{name[:100]}', which is no file beside it")
-        if name == names.MODEL:
-            continue
-        content[name] = _read_small(path / name, expected)
-    run_config = content.get(names.RUN_CONFIG) or _read_small(path / names.RUN_CONFIG)
+        run_config = read_small(path / names.RUN_CONFIG, entries.get(names.RUN_CONFIG))
+    except ModelFolderError as error:
+        hint = f"To train with changed settings, start another run with `config = {path / names.RUN_CONFIG}`."
+        raise ModelFolderError(f"The run folder is damaged: {clause(error.message)}.", hint) from None
     run = _stored_run(path, manifest, run_config)
     return replace(run, files=entries, tokenizer_json=content.get(names.TOKENIZER, b""))
 
@@ -131,39 +123,16 @@ def _read_manifest(path: Path) -> dict[str, object]:
     return manifest
 
 
-def _read_small(path: Path, expected: FileEntry | None = None) -> bytes:
-    """The content of a small file, verified against its manifest entry; raises ModelFolderError."""
-    try:
-        content = read_bounded(path, max(SIZE_LIMIT, expected.bytes if expected else 0))
-    except FileNotFoundError:
-        raise _damaged(f"'{path}' is missing") from None
-    except OSError as error:
-        raise _damaged(f"'{path}' cannot be read ({reason_of(error)})") from None
-    except ValueError as error:
-        raise _damaged(f"'{path}' cannot be read: {error}") from None
-    if expected and len(content) != expected.bytes:
-        raise _damaged(f"'{path}' has {len(content):,} bytes instead of {expected.bytes:,}")
-    if expected and hashlib.sha256(content).hexdigest() != expected.sha256:
-        edited = path.name == names.RUN_CONFIG
-        hint = f"To train with changed settings, start another run with `config = {path}`." if edited else RESTORE
-        raise _damaged(f"'{path}' was altered (its sha256 differs)", hint)
-    return content
-
-
 def _stored_run(path: Path, manifest: Mapping[str, object], run_config: bytes) -> StoredRun:
     data = manifest.get("data")
     try:
         assert isinstance(data, dict)
-        config = parse_config(parse_config_file(run_config, path / names.RUN_CONFIG))
+        config = parse_section(RunConfig, parse_config_file(run_config, path / names.RUN_CONFIG))
         return StoredRun(path, config, str(data["name"]), str(data["fingerprint"]), {})
     except ConfigError as error:
         raise ModelFolderError(f"'{path / names.RUN_CONFIG}' is damaged: {error.message}", RESTORE) from None
     except (AssertionError, KeyError):
         raise ModelFolderError(f"'{path / MANIFEST_FILE}' does not say what the run was trained on.", RESTORE) from None
-
-
-def _damaged(problem: str, hint: str = RESTORE) -> ModelFolderError:
-    return ModelFolderError(f"The run folder is damaged: {problem}.", hint)
 
 
 def update_config(run: StoredRun, config: RunConfig) -> StoredRun:
@@ -210,7 +179,7 @@ def replace_weights(run: StoredRun, tensors: dict[str, Tensor], *, step: int, va
 def _hashed(
     content: bytes | Iterable[bytes | memoryview], entries: dict[str, FileEntry], name: str
 ) -> Iterator[bytes | memoryview]:
-    """Pass a file's content through; at its end its manifest entry is added to `entries`."""
+    """Yield a file's content unchanged, then add its manifest entry to `entries`."""
     hasher, size = hashlib.sha256(), 0
     for piece in [content] if isinstance(content, bytes) else content:
         hasher.update(piece)
@@ -251,7 +220,7 @@ def logged_saves(run: Path) -> tuple[int, int]:
 
 
 def newest_run(root: Path) -> Path | None:
-    """The run below `root` whose weights were written last; only where none has weights yet, the newest of those."""
+    """The run below `root` whose weights were written last; if none has weights, the one that was made last."""
     runs = [path for path in root.iterdir() if is_run(path) and not path.name.startswith(".")] if root.is_dir() else []
     return max(runs, key=_last_written, default=None)
 
@@ -266,6 +235,6 @@ def next_free(path: Path) -> Path:
 
 
 def _last_written(run: Path) -> tuple[bool, float]:
-    """What `newest_run` compares: a run with weights comes before any without."""
+    """Sort key of `newest_run`: a run with weights is newer than any without."""
     weights = run / names.MODEL
     return weights.exists(), (weights if weights.exists() else run / names.RUN_CONFIG).stat().st_mtime

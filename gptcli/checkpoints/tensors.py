@@ -189,7 +189,7 @@ def _place(entry: Any, name: str, data_begin: int) -> Place:
             if len(shape) > _MAX_DIMENSIONS or not all(type(size) is int and size >= 0 for size in sizes):
                 raise ValueError(f"the entry of {name[:100]!r} has no shape or place")
             if dtype not in _DTYPES:
-                raise ValueError(f"{name[:100]!r} has numbers of type {dtype[:20]!r}, which are not read here")
+                raise ValueError(f"{name[:100]!r} has numbers of type {dtype[:20]!r}, which gptcli does not read")
             if end - begin != math.prod(shape) * _DTYPES[dtype].itemsize:
                 raise ValueError(f"{name[:100]!r} does not have the size of its shape")
             return Place(_DTYPES[dtype], tuple(shape), data_begin + begin, data_begin + end)

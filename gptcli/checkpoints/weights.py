@@ -1,6 +1,6 @@
 """The weights of a model folder, in one safetensors file or in shards with an index.
 
-An index (`model.safetensors.index.json`) names the file of each tensor. Folders come from strangers: its file names
+An index (`model.safetensors.index.json`) names the file of each tensor. Folders are of unknown origin: its file names
 must be plain, so that none leads out of the folder, and index and files must agree exactly. Nothing is read that is far
 larger than the model which config.json describes.
 """
@@ -32,7 +32,7 @@ def has_weights(folder: Path) -> bool:
 
 
 def weights_metadata(step: int | None, val_loss: float | None = None) -> dict[str, str]:
-    """What the header of weights says of them; None: not known. `stored_step` and `stored_loss` read it."""
+    """Metadata for the header of weights; None: not known. `stored_step` and `stored_loss` read it."""
     known = {"step": step, "val_loss": val_loss}
     return {key: repr(value) for key, value in known.items() if value is not None}
 
@@ -55,7 +55,7 @@ def stored_loss(metadata: Mapping[str, str]) -> float | None:
 def read_weights(folder: Path, config: ModelConfig) -> tuple[dict[str, Tensor], dict[str, str], Path]:
     """The tensors of a model folder as they are stored, the header's metadata, and the file to name in errors.
 
-    `config` is the model that they should make. Where there is one file, an index beside it counts for nothing.
+    `config` is the model that they should make. If there is a single file, an index beside it is ignored.
     Raises ModelFolderError.
     """
     single, index = folder / names.MODEL, folder / names.MODEL_INDEX
@@ -71,8 +71,8 @@ def _require_size_of(files: list[Path], config: ModelConfig, where: Path) -> Non
     numbers, expected = sum(read_header(file).numbers for file in files), parameter_count(config)
     masks = config.n_layer * (config.block_size**2 + 1)  # old files store them
     if numbers > 2 * expected + masks:  # twice: an embedding may be stored as the head again
-        told = f"{numbers:,} numbers, where its config.json describes a model of {expected:,}"
-        raise ModelFolderError(f"'{where}' holds {told}.", _HINT)
+        message = f"'{where}' holds {numbers:,} numbers, but its config.json describes a model of {expected:,}."
+        raise ModelFolderError(message, _HINT)
 
 
 def _read_shards(folder: Path, index: Path, config: ModelConfig) -> dict[str, Tensor]:

@@ -1,1 +1,1 @@
-"""The command line: each command parses, calls one plain function and shows the result. typer lives here alone."""
+"""The command line: each command parses, calls the API and shows the result. Only this package imports typer."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pkgutil import resolve_name
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from gptcli import __version__
 from gptcli.cli.boundary import exit_code_of, guarded
-from gptcli.cli.command import Command
 
 COMMANDS = {
     "tokenize": "Turn text into tokens once, for several runs.",
@@ -28,14 +28,26 @@ class _Commands(TyperGroup):
     """All commands, with our exit codes and error messages in place of typer's."""
 
     def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes | {"commands": {name: _Command(name, help=COMMANDS[name]) for name in COMMANDS}})
+        super().__init__(**attributes | {"commands": {name: _Unloaded(name, help=COMMANDS[name]) for name in COMMANDS}})
 
     def main(self, *arguments: Any, **options: Any) -> NoReturn:
         options |= {"prog_name": "gptcli", "standalone_mode": False}
         raise SystemExit(exit_code_of(lambda: super(_Commands, self).main(*arguments, **options)))
 
 
-class _Command(TyperCommand):
+class Command(TyperCommand):
+    """A command that refuses an option given twice, of which typer would silently use the last; exits with 2."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse as typer does, after a check for repeated options."""
+        _, _, given = self.make_parser(ctx).parse_args(list(args))
+        for option, count in Counter(given).items():
+            if isinstance(option, TyperOption) and count > 1 and not (option.multiple or option.is_flag):
+                ctx.fail(f"{' / '.join(option.opts)} was given {count} times: give it once.")
+        return super().parse_args(ctx, args)
+
+
+class _Unloaded(TyperCommand):
     """A command that imports its module when it is used."""
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:

@@ -40,8 +40,8 @@ def bench(
 ) -> None:
     """Measure how fast a model trains and generates on this machine.
 
-    An update has as many of the recipe's sequences as fit, and texts are generated one at a time, unless --batch-size
-    says how many. Shares are of the limits of this machine, which are measured too.
+    Training uses as many sequences as fit, up to the recipe's batch size, and decoding uses one, unless --batch-size is
+    given. Shares compare the speed with the limits of this machine, which are measured too.
     """
     from gptcli.cli.threads import spin_where_idle
 

@@ -20,6 +20,12 @@ from gptcli.errors import GptcliError, Interrupted, OutOfMemoryError, StorageErr
 from gptcli.signals import unwind_on_signal
 
 BROKEN_PIPE_EXIT = 141
+_WORDING = {
+    "Value error, ": "",
+    "Input should be a valid integer, unable to parse string as an integer": "it must be a whole number",
+    "Input should be a valid number, unable to parse string as a number": "it must be a number",
+}
+"""Words of typer's usage errors, and ours."""
 MAY_BE_EMPTY = ("prompt", "stop")
 """Parameters for which an empty text has a meaning or an error message of its own."""
 
@@ -86,7 +92,7 @@ def _handle(error: BaseException, *, debug: bool = False, no_color: bool = False
         return BROKEN_PIPE_EXIT
     if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of a Rust library
         raise error
-    from gptcli.ui.errors import show_error
+    from gptcli.ui.console import show_error
 
     if debug:
         traceback.print_exception(error)
@@ -109,7 +115,7 @@ def _explained(error: BaseException) -> GptcliError:
         reason = "standard output is closed" if error.errno == errno.EBADF else "no space left on the device"
         return StorageError(f"The output could not be written: {reason}.")
     return GptcliError(
-        f"Something unforeseen happened ({type(error).__name__}: {error}).",
+        f"An unexpected error occurred ({type(error).__name__}: {error}).",
         "Run the same command with --debug, and report what it shows.",
     )
 
@@ -121,7 +127,9 @@ def _usage_error(error: Any, arguments: Sequence[str]) -> UsageError:
         hint = f"For a file whose name begins with a dash write ./{dashed}"
     else:
         hint = f"See {error.ctx.command_path} --help" if error.ctx else ""
-    message = error.format_message().replace("Value error, ", "")
+    message = error.format_message()
+    for theirs, ours in _WORDING.items():
+        message = message.replace(theirs, ours)
     return UsageError(message if message.endswith((".", "?")) else f"{message}.", hint)
 
 

@@ -5,13 +5,12 @@ Ending at once is safe, since everything on the disk appears complete or not at 
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 
-from gptcli.signals import heeded_signals
+from gptcli.signals import end_now, heeded_signals
 
 
 class GracefulStop:
@@ -41,7 +40,7 @@ class GracefulStop:
 
     def _handle(self, signum: int, _frame: FrameType | None) -> None:
         if self.signum:
-            os._exit(128 + signum)
+            end_now(128 + signum)
         self.signum = signum
         # A closed terminal cannot be written to, nor can standard error while it is being written to.
         with suppress(OSError, RuntimeError):

@@ -26,7 +26,7 @@ def setting(key: str, metavar: str | None, *short: str, panel: str | None = None
     """The option for the config field `key`, such as train.max_steps: flag, help and default come from the field.
 
     `key` may be a field of a run's config or, as sampling.top_k, of SamplingConfig. `short` are further names of the
-    option, and `default` describes the default where the command has one of its own.
+    option, and `default` describes the command's own default, if it has one.
     """
     section, _, name = key.partition(".")
     sections = {part: field.annotation for part, field in RunConfig.model_fields.items()} | {"sampling": SamplingConfig}

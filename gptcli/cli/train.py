@@ -13,7 +13,7 @@ import typer
 from gptcli.cli import options
 from gptcli.cli.flags import stated_settings, without_options
 from gptcli.cli.options import MACHINE_PANEL, MODEL_PANEL, setting
-from gptcli.errors import Interrupted
+from gptcli.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
     from gptcli.api import Run
@@ -24,7 +24,7 @@ BUDGET, OPTIMIZATION, RHYTHM = "Budget, whichever ends first", "Optimization", "
 
 
 class Resume(StrEnum):
-    """The treatment of a run that is there already."""
+    """The treatment of an existing run."""
 
     auto = "auto"
     never = "never"
@@ -63,7 +63,7 @@ def train(
     ] = None,
     init_from: Annotated[str | None, setting("train.init_from", "MODEL")] = None,
     resume: Annotated[
-        Resume, typer.Option("--resume", help="A run that is there: resume it (auto, must), or start another (never).")
+        Resume, typer.Option("--resume", help="An existing run: resume it (auto, must), or start another (never).")
     ] = Resume.auto,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show config, sizes, memory and disk; write nothing.")
@@ -113,7 +113,6 @@ def train(
         del stated["train.dtype"]
     from gptcli import api
     from gptcli.cli.graceful_stop import GracefulStop
-    from gptcli.config.values import merge, nest, parse_setting
     from gptcli.runs.events import Event, Planned
     from gptcli.ui.console import Output
     from gptcli.ui.training import TrainingDisplay, show_dry_run
@@ -121,7 +120,7 @@ def train(
     output = Output(quiet, verbose, json, no_color)
     request: dict[str, Any] = {
         "data": data, "out": out, "preset": preset, "family": family, "config": config or (), "quiet": quiet,
-        "settings": merge(nest(stated), *map(parse_setting, settings or [])),
+        "settings": _each_once(stated, settings or []),
         "resume": resume.value, "unknown": unknown.value,
     }  # fmt: skip
     stop = GracefulStop(lambda: output.warn("Saving, then stopping. Press Ctrl-C again to quit now."))
@@ -137,6 +136,19 @@ def train(
 
         run = api.train(**request, on_event=on_event, should_stop=stop.requested)
     _conclude(run, stop.signum, output, restarts=resume is Resume.never)
+
+
+def _each_once(stated: dict[str, Any], settings: list[str]) -> dict[str, Any]:
+    """The settings of flags and of `--set` by dotted name; raises UsageError for one that was given twice."""
+    from gptcli.config.values import flatten, parse_setting
+
+    combined = dict(stated)
+    for text in settings:
+        for key, value in flatten(parse_setting(text)).items():
+            if key in combined:
+                raise UsageError(f"`{key}` was given twice.", "State it once.")
+            combined[key] = value
+    return combined
 
 
 def _conclude(run: Run, signum: int, output: Output, *, restarts: bool) -> None:

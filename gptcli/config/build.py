@@ -1,4 +1,4 @@
-"""Building a configuration, and the rule of precedence.
+"""Building a configuration: the rule of precedence, and config files.
 
 `build_config` merges layers, each stronger than the one before: defaults < the preset's family < preset < fine-tuning
 recipe (if training starts from weights) < config file < flags and `--set`. The run folder stores the complete result
@@ -8,6 +8,7 @@ recipe (if training starts from weights) < config file < flags and `--set`. The 
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,10 +19,11 @@ from gptcli.config.model import ModelConfig
 from gptcli.config.presets import PRESET_ALIASES, PRESETS, default_family, family, preset
 from gptcli.config.problems import config_error, shown
 from gptcli.config.schema import RunConfig
-from gptcli.config.values import Values, flatten, merge, parse_toml, read_config_file
-from gptcli.errors import ConfigError
+from gptcli.config.values import Values, flatten, merge
+from gptcli.errors import ConfigError, reason_of
 
 S = TypeVar("S", bound=BaseModel)
+_MAX_FILE_BYTES = 1 << 20
 
 
 def nearest_preset(model: ModelConfig) -> str:
@@ -45,16 +47,11 @@ def build_config(preset_name: str, *layers: Mapping[str, Any], vocab_size: int) 
     name = PRESET_ALIASES.get(preset_name, preset_name)
     stated = merge(preset(name), *layers, {"preset": name, "model": {"vocab_size": vocab_size}})
     model = stated["model"]
-    return parse_config(merge(family(default_family(name), model.get("n_head")), stated))
-
-
-def parse_config(values: Values) -> RunConfig:
-    """A `RunConfig` from complete nested values; raises ConfigError naming every unknown key and bad value."""
-    return parse_section(RunConfig, values)
+    return parse_section(RunConfig, merge(family(default_family(name), model.get("n_head")), stated))
 
 
 def parse_section(section: type[S], values: Values) -> S:
-    """One section from its values, such as `SamplingConfig`; raises ConfigError naming every problem."""
+    """A section, or a whole `RunConfig`, from its values; raises ConfigError, which names every problem."""
     try:
         return section.model_validate(values)
     except ValidationError as error:
@@ -63,17 +60,44 @@ def parse_section(section: type[S], values: Values) -> S:
 
 def load_config_file(path: Path) -> Values:
     """Nested values of a config file; raises ConfigError if it cannot be read, or a section is no table."""
-    return parse_config_file(read_config_file(path), path)
+    return parse_config_file(_read_config_file(path), path)
 
 
 def parse_config_file(content: bytes, path: Path) -> Values:
-    """Nested values of the content of a config file, which `path` names in errors; raises as `load_config_file`."""
-    values = parse_toml(content, path)
+    """Nested values of the content of a config file; errors name `path`. Raises as `load_config_file` does."""
+    try:
+        values = tomllib.loads(content.decode())
+        flatten(values)
+    except UnicodeDecodeError:
+        raise ConfigError(f"The config file '{path}' cannot be read: it is not text in UTF-8.") from None
+    except RecursionError:
+        raise ConfigError(f"The config file '{path}' is nested too deeply.") from None
+    except ValueError as error:  # TOMLDecodeError, or Python's refusal of a number with 5,000 digits
+        hint = "Write key = value, with text in quotes." if "Invalid value" in str(error) else ""
+        raise ConfigError(f"The config file '{path}' is not valid TOML: {error}.", hint) from None
     for name in RunConfig.model_fields:
         if name != "preset" and not isinstance(values.get(name, {}), dict):  # a layer above would hide it
             problem = f"{name} = {shown(values[name])} must be a table of settings"
             raise ConfigError(f"The config file '{path}' cannot be used: {problem}.", f"Write it as [{name}].")
     return values
+
+
+def _read_config_file(path: Path) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_MAX_FILE_BYTES + 1)
+        if len(content) <= _MAX_FILE_BYTES:
+            return content
+    except FileNotFoundError:
+        raise ConfigError(f"There is no config file '{path}'.") from None
+    except IsADirectoryError:
+        inside = [f"Name the file in it: {found}" for found in sorted(path.glob("*.toml"))]
+        raise ConfigError(f"'{path}' is a folder, not a config file.", inside[0] if inside else "") from None
+    except OSError as error:
+        raise ConfigError(f"The config file '{path}' cannot be read: {reason_of(error)}.") from None
+    except ValueError as error:  # a NUL in the path
+        raise ConfigError(f"The config file '{path!s}' cannot be read: {error}.") from None
+    raise ConfigError(f"The config file '{path}' is too large: it has more than {_MAX_FILE_BYTES:,} bytes.")
 
 
 def to_toml(config: RunConfig) -> str:

@@ -78,7 +78,7 @@ def preset(name: str) -> Values:
 
 
 def family(name: str, n_head: object) -> Values:
-    """The config layer for a model of the family `name` with `n_head` heads; raises ConfigError for an unknown family.
+    """The config layer of the family `name` for a model with `n_head` heads; raises ConfigError for an unknown name.
 
     In `modern`, two query heads share a key and value head if `n_head` is even.
     """
@@ -91,6 +91,11 @@ def family(name: str, n_head: object) -> Values:
 def default_family(preset_name: str) -> str:
     """`gpt2` for the presets named after it, else `modern`, which learns more in the same time (docs/log.md)."""
     return "gpt2" if preset_name.startswith("gpt2") else "modern"
+
+
+def preset_vocabulary(preset_name: str) -> int:
+    """The vocabulary size for a preset without a text: GPT-2's, or 65, the characters of tiny Shakespeare."""
+    return 50_257 if default_family(preset_name) == "gpt2" else 65
 
 
 def fine_tuning(preset_name: str) -> Values:

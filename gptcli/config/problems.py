@@ -78,7 +78,7 @@ def _nearest_setting(key: str, section: type[BaseModel]) -> str:
     elsewhere = [name for name in names if name.rpartition(".")[2] == key.rpartition(".")[2]]
     if elsewhere:
         return f"Did you mean {' or '.join(map(repr, elsewhere))}?"
-    return nearest_name(key, sorted({*names, *section.model_fields}))
+    return nearest_name(key, names if "." in key else sorted({*names, *section.model_fields}))
 
 
 def _reason(problem: Mapping[str, Any], location: tuple[str, ...], section: type[BaseModel]) -> str:

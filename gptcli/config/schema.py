@@ -1,4 +1,4 @@
-"""The sections of a run's configuration: every field with its type, range, default and meaning.
+"""The sections of a configuration: every field with its type, range, default and meaning.
 
 A run is described by one frozen `RunConfig`. Fields that are None after `build_config` are filled once from the data
 and the machine. `SamplingConfig` belongs to a call, not to a run. A field's docstring is its `description` too, and its
@@ -58,7 +58,7 @@ class DataConfig(Section):
 
 
 def _off_or_two(value: float) -> float:
-    if value != 0 and value < 2:  # less would skip ordinary updates, and might never let go
+    if value != 0 and value < 2:  # less would skip ordinary updates
         raise ValueError("must be 0 (off) or at least 2")
     return value
 
@@ -156,7 +156,7 @@ class RunConfig(Section):
 
 
 class SamplingConfig(Section):
-    """How to generate text from a model. Belongs to a call, not to a run."""
+    """How to generate text from a model. It belongs to a call, not to a run."""
 
     max_new_tokens: CountOrZero = 200
     """Number of tokens to generate."""

@@ -1,4 +1,4 @@
-"""The types of configuration values: names, numbers with their ranges, durations, and the base of every section."""
+"""The types of configuration values, and the base class of every section."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def open_if_auto(value: object) -> object:
 DEFAULT_SEED = 1337
 """Seed of training and measurements unless one is set."""
 MAX_COUNT = 10**9
-"""Upper limit of every count: no training has more steps, and a larger number is a typing error."""
+"""Upper limit of every count: no training has more steps."""
 MAX_SECONDS = 10 * 365 * 86_400
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]

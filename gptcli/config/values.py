@@ -1,4 +1,4 @@
-"""Nested values before they are a config, from config files, `--set` and flags.
+"""Nested and flat values of settings, before they become a config.
 
 {"train": {"seed": 1}}      nested, as TOML has it
 {"train.seed": 1}           flat, with dotted keys
@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from gptcli.errors import ConfigError, reason_of
+from gptcli.errors import ConfigError
 
 Values = dict[str, Any]
 MAX_SHOWN = 100
 """Characters of a wrong key or setting that an error repeats."""
-_MAX_FILE_BYTES = 1 << 20
 
 
 def merge(*layers: Mapping[str, Any]) -> Values:
@@ -48,42 +46,6 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in values.items():
         flat.update(flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value})
     return flat
-
-
-def parse_toml(content: bytes, path: Path) -> Values:
-    """Nested values of the content of a TOML config file; `path` names it in errors. Raises ConfigError."""
-    try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        raise ConfigError(f"The config file '{path}' cannot be read: it is not text in UTF-8.") from None
-    try:
-        values = tomllib.loads(text)
-        flatten(values)
-        return values
-    except RecursionError:
-        raise ConfigError(f"The config file '{path}' is nested too deeply.") from None
-    except ValueError as error:  # TOMLDecodeError, or Python's refusal of a number with 5,000 digits
-        hint = "Write key = value, with text in quotes." if "Invalid value" in str(error) else ""
-        raise ConfigError(f"The config file '{path}' is not valid TOML: {error}.", hint) from None
-
-
-def read_config_file(path: Path) -> bytes:
-    """The content of a config file; raises ConfigError."""
-    try:
-        with open(path, "rb") as file:
-            content = file.read(_MAX_FILE_BYTES + 1)
-        if len(content) <= _MAX_FILE_BYTES:
-            return content
-    except FileNotFoundError:
-        raise ConfigError(f"There is no config file '{path}'.") from None
-    except IsADirectoryError:
-        inside = [f"Name the file in it: {found}" for found in sorted(path.glob("*.toml"))]
-        raise ConfigError(f"'{path}' is a folder, not a config file.", inside[0] if inside else "") from None
-    except OSError as error:
-        raise ConfigError(f"The config file '{path}' cannot be read: {reason_of(error)}.") from None
-    except ValueError as error:  # a NUL in the path
-        raise ConfigError(f"The config file '{path!s}' cannot be read: {error}.") from None
-    raise ConfigError(f"The config file '{path}' is too large: it has more than {_MAX_FILE_BYTES:,} bytes.")
 
 
 def parse_setting(setting: str) -> Values:

@@ -1,4 +1,4 @@
-"""The corpus: every document of the sources, scanned once before anything is encoded."""
+"""The corpus: the documents of all sources, scanned once before anything is encoded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAMED_CHARACTERS = 10
 
 @dataclass(frozen=True)
 class Document:
-    """A document that is not blank; its sizes are without skipped characters."""
+    """A document that is not blank. Its sizes do not count skipped characters."""
 
     source: Source
     index: int
@@ -38,7 +38,7 @@ class Corpus:
 
     documents: tuple[Document, ...]
     sources: tuple[Source, ...] = ()
-    """Those that have a document."""
+    """The sources that have a document."""
     alphabet: tuple[str, ...] = ()
     """The distinct characters, sorted."""
     notes: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ def scan(sources: Sequence[Source], on_bytes: OnBytes, *, skip_unknown: Tokenize
 
 
 class _SourceScan:
-    """What one source holds, counted piece by piece."""
+    """The documents and characters of one source, counted piece by piece."""
 
     def __init__(self, source: Source, skip_unknown: Tokenizer | None) -> None:
         self.source = source
@@ -122,7 +122,7 @@ class _SourceScan:
         self.unknown: set[str] = set()
         self._skip_unknown = skip_unknown
         self._known = bytes(range(0x80, 0x100))
-        """Bytes that need no look: the ASCII characters that were seen, and all bytes that are not ASCII."""
+        """Bytes to ignore: the ASCII characters that were seen before, and all bytes beyond ASCII."""
 
     def read(self, on_bytes: OnBytes) -> np.ndarray:
         """Read the source. For each code point, bool (0x110000,), whether it occurs. Raises CorpusError."""
@@ -169,7 +169,7 @@ class _SourceScan:
 
 
 def _notes(binary: list[Source], scans: list[_SourceScan]) -> Iterator[str]:
-    """A note for each kind of source that people should know about, or ""."""
+    """A note about each kind of surprising source; "" where there is none."""
     yield _note(binary, "was skipped: it is not text", "were skipped: they are not text")
     used = [found.source for found in scans if found.documents]
     blank = [found.source for found in scans if not found.documents]

@@ -1,4 +1,4 @@
-"""Dataset folders and how to open them.
+"""Opening dataset folders.
 
 data/book-1a2b3c4d/
     dataset.json       manifest: files with hashes, and where the text came from
@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gptcli.dataset.manifest import DATASET_FILE, SourceEntry, SplitEntry, read_manifest
+from gptcli.dataset.manifest import DAMAGED_HINT, DATASET_FILE, SourceEntry, SplitEntry, read_manifest
 from gptcli.dataset.shards import TokenStream, open_shard
 from gptcli.errors import DatasetError, TokenizerError, clause, reason_of
 from gptcli.storage import FileEntry, mismatch
@@ -24,7 +24,7 @@ _ALWAYS_HASHED_BYTES = 1_000_000_000
 
 @dataclass(frozen=True)
 class Split:
-    """One split: its tokens, and counts of them and of the text that they stand for."""
+    """One split: its tokens, and the sizes of its text."""
 
     tokens: int
     characters: int
@@ -108,6 +108,4 @@ def _open_split(path: Path, entry: SplitEntry, vocab_size: int) -> Split:
 
 
 def _damaged(path: Path, problem: str) -> DatasetError:
-    return DatasetError(
-        f"The dataset '{path}' is damaged: {problem}.", "Delete the folder and prepare it again from the text."
-    )
+    return DatasetError(f"The dataset '{path}' is damaged: {problem}.", DAMAGED_HINT)

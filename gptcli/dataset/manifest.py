@@ -13,12 +13,14 @@ from gptcli.errors import DatasetError, reason_of
 from gptcli.untrusted import read_bounded, strict_json
 
 DATASET_FILE = "dataset.json"
+DAMAGED_HINT = "Delete the folder and prepare the dataset again from the text."
 FORMAT: Final = 1
 _MAX_BYTES = 1 << 26
 _MAX_COUNT = 1 << 53
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Positive = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
+Dtype = Literal["uint16", "uint32"]
 Name = Annotated[str, Field(pattern=r"^[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]*$", max_length=200)]
 
 
@@ -31,7 +33,7 @@ class ShardEntry(_Entry):
 
     file: Annotated[str, Field(pattern=r"^(train|val)-[0-9]{5,9}\.npy$")]
     tokens: Positive
-    dtype: Literal["uint16", "uint32"]
+    dtype: Dtype
     bytes: Positive
     sha256: Sha256
 
@@ -113,7 +115,6 @@ def is_dataset_name(text: str) -> bool:
 def read_manifest(folder: Path) -> DatasetManifest:
     """The manifest of a dataset folder; raises DatasetError if it is missing, cut off, altered or of another format."""
     path = folder / DATASET_FILE
-    damaged = "Prepare the dataset again with `force`, or delete the folder."
     try:
         values = strict_json(read_bounded(path, _MAX_BYTES))
     except FileNotFoundError:
@@ -121,7 +122,7 @@ def read_manifest(folder: Path) -> DatasetManifest:
     except OSError as error:
         raise DatasetError(f"'{path}' cannot be read: {reason_of(error)}.") from None
     except ValueError as error:
-        raise DatasetError(f"'{path}' is damaged: {error}.", damaged) from None
+        raise DatasetError(f"'{path}' is damaged: {error}.", DAMAGED_HINT) from None
     other = values.get("format") if isinstance(values, dict) else None
     if type(other) is int and other != FORMAT:
         raise DatasetError(f"'{path}' has format {other}, and this version reads {FORMAT}.", "Use a newer gptcli.")
@@ -130,7 +131,8 @@ def read_manifest(folder: Path) -> DatasetManifest:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise DatasetError(f"'{path}' is damaged: {where or 'it'}: {first['msg'].lower()}.", damaged) from None
+        problem = f"{where}: {first['msg']}" if where else first["msg"]
+        raise DatasetError(f"'{path}' is damaged: {problem.lower()}.", DAMAGED_HINT) from None
 
 
 def digest(value: Any) -> str:

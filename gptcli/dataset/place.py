@@ -1,4 +1,4 @@
-"""Where datasets lie and what they are called."""
+"""Places and names of dataset folders."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ _OUR_FILES = re.compile(rf"{re.escape(DATASET_FILE)}|{re.escape(TOKENIZER_FILE)}
 
 
 def dataset_roots(run: Path) -> tuple[Path, ...]:
-    """The folders for the dataset of a run, the preferred one first: `data/`, and `data/` beside the run folder."""
+    """The folders that a run's dataset may be kept in, in order: `data/`, then `data/` beside the run folder."""
     beside = run.parent / ("datasets" if run.name == "data" else "data")
     return tuple(dict.fromkeys((DATA_ROOT, beside)))
 
 
 def writable_root(roots: Sequence[Path]) -> Path:
-    """The first of `roots` that exists or can be made, and can be written to. Raises StorageError if none can."""
+    """The first of `roots` that can be written to, or made. Raises StorageError if there is none."""
     for root in roots:
         if _is_writable(root):
             return root
     named = " or ".join(f"'{root}'" for root in roots)
     raise StorageError(
-        f"There is no place for the dataset: {named} cannot be made or written.",
+        f"There is no place for the dataset: {named} cannot be written.",
         "Change to a folder that you can write to, choose another place for the run with `out`, or prepare the dataset "
         "elsewhere with `gptcli tokenize` and train on that.",
     )
 
 
 def restore_interrupted(*paths: str | Path) -> None:
-    """Restore each dataset that a killed process was about to replace. To be called before looking for the dataset."""
+    """Restore each dataset that a killed process was about to replace. Call this before looking for a dataset."""
     for path in map(Path, paths):
         with suppress(OSError, ValueError, StorageError):
             if not path.exists():

@@ -1,6 +1,6 @@
 """The reader of plain text: strict UTF-8, one document for each file.
 
-A file that cannot be text is refused with one sentence that says what it is: an archive, weights, UTF-16, binary data.
+The error for any other file names its format: an archive, weights, UTF-16, binary data.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import codecs
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from gptcli.dataset.sources import OnBytes, Source, chunks, opened
 from gptcli.errors import CorpusError
@@ -21,7 +20,7 @@ class NotTextError(CorpusError):
 
 
 def read_documents(source: Source, on_bytes: OnBytes) -> Iterator[Iterator[str]]:
-    """The reader (see `readers`): the whole file is one document."""
+    """The reader of plain text (see `readers`): the whole file is one document."""
     yield read_text(source, on_bytes)
 
 
@@ -33,9 +32,10 @@ def read_text(source: Source, on_bytes: OnBytes) -> Iterator[str]:
     """
     offset, carried = 0, b""  # carried: the start of a character whose end is in the next chunk
     for chunk in chunks(source):
-        problem = not_text(chunk, source.path.suffix) if offset == 0 else _BINARY if b"\0" in chunk else None
+        problem = _not_text(chunk, source.path.suffix) if offset == 0 else _BINARY if b"\0" in chunk else None
         if problem:
-            raise NotTextError(f"{source.label} {problem.what}.", problem.hint)
+            what, hint = problem
+            raise NotTextError(f"{source.label} {what}.", hint)
         data = chunk.removeprefix(_UTF8_BOM) if offset == 0 else carried + chunk
         try:
             text, used = codecs.utf_8_decode(data, "strict", False)
@@ -71,16 +71,8 @@ def _not_utf8(source: Source, offset: int) -> CorpusError:
     )
 
 
-@dataclass(frozen=True)
-class NotText:
-    """The format of a file that is not UTF-8 text ("is a gzip archive"), and what to do."""
-
-    what: str
-    hint: str
-
-
-_BINARY = NotText("is a binary file, not text (it has NUL bytes)", "Name a text file in UTF-8.")
-_UNPACK = "Unpack it first and name the text file."
+_NAME_A_TEXT = "Name a text file in UTF-8."
+_BINARY = "is a binary file, not text (it has NUL bytes)", _NAME_A_TEXT
 _PACKED = {
     "a gzip archive": (b"\x1f\x8b", (".gz", ".tgz")),
     "a zip archive": (b"PK\x03\x04", (".zip",)),
@@ -93,35 +85,33 @@ _WEIGHTS = (".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt", ".safetensors", "
 _SAMPLE_BYTES = 4096
 
 
-def not_text(start: bytes, suffix: str) -> NotText | None:
-    """The format of a file that begins with `start`, if it is not text; None if it may be text."""
+def _not_text(start: bytes, suffix: str) -> tuple[str, str] | None:
+    """The format of a file that begins with `start` ("is a gzip archive, not text"), and a hint. None: may be text."""
     suffix = suffix.lower()
+    is_ascii = start.isascii() and b"\0" not in start
     for name, (magic, suffixes) in _PACKED.items():
-        if suffix in suffixes or (start.startswith(magic) and not _is_ascii(start)):
-            return NotText(f"is {name}, not text", _UNPACK)
+        if suffix in suffixes or (start.startswith(magic) and not is_ascii):
+            return f"is {name}, not text", "Unpack it first and name the text file."
     if suffix in _WEIGHTS:
-        return NotText(f"is a data file ({suffix}), not text", "Name a text file in UTF-8.")
-    if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        return NotText("is UTF-32 text, not UTF-8", "Convert it: iconv -f UTF-32 -t UTF-8 OLD > NEW.")
-    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return NotText("is UTF-16 text, not UTF-8", "Convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW.")
-    if encoding := _utf16_without_mark(start[:_SAMPLE_BYTES]):
-        return NotText("is UTF-16 text, not UTF-8", f"Convert it: iconv -f {encoding} -t UTF-8 OLD > NEW.")
+        return f"is a data file ({suffix}), not text", _NAME_A_TEXT
+    if encoding := _wide_encoding(start):
+        return f"is {encoding[:6]} text, not UTF-8", f"Convert it: iconv -f {encoding} -t UTF-8 OLD > NEW."
     return _BINARY if b"\0" in start else None
 
 
-def _utf16_without_mark(sample: bytes) -> str:
-    """The encoding of UTF-16 without a byte-order mark, or "".
+def _wide_encoding(start: bytes) -> str:
+    """The encoding of UTF-16 or UTF-32 text, or "".
 
-    UTF-16 of mostly Latin text has a NUL in every second byte, and none in the others.
+    Without a byte-order mark, UTF-16 of mostly Latin text has a NUL in every second byte, and none in the others.
     """
+    if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "UTF-32"
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "UTF-16"
+    sample = start[:_SAMPLE_BYTES]
     even, odd = sample[0::2].count(0), sample[1::2].count(0)
     if len(sample) >= 4 and odd > 0.4 * (len(sample) // 2) and even == 0:
         return "UTF-16LE"
     if len(sample) >= 4 and even > 0.4 * (len(sample) // 2) and odd == 0:
         return "UTF-16BE"
     return ""
-
-
-def _is_ascii(data: bytes) -> bool:
-    return data.isascii() and b"\0" not in data

@@ -1,8 +1,9 @@
-"""Preparing dataset folders from text, each once: a hash of sources and settings finds one that exists already."""
+"""Preparing dataset folders from text. A hash of sources and settings finds a dataset that exists already."""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,16 +17,7 @@ from gptcli.dataset.corpus import Corpus, scan
 from gptcli.dataset.folder import Dataset, is_dataset, open_dataset
 from gptcli.dataset.manifest import FORMAT, SourceEntry, digest, read_manifest
 from gptcli.dataset.place import name_of_folder, name_of_text, refuse_foreign, restore_interrupted, writable_root
-from gptcli.dataset.sources import (
-    STANDARD_INPUT,
-    BeginStage,
-    OnBytes,
-    Source,
-    find_sources,
-    hash_source,
-    printable,
-    size_of,
-)
+from gptcli.dataset.sources import STANDARD_INPUT, BeginStage, OnBytes, Source, chunks, find_sources, size_of
 from gptcli.dataset.splits import split_parts
 from gptcli.dataset.vocabulary import make_tokenizer, require_bpe_for_size, require_known
 from gptcli.dataset.writing import write_dataset
@@ -43,9 +35,9 @@ class Prepared:
 
     dataset: Dataset
     reused: bool = False
-    """Whether it was there already."""
+    """Whether it existed already."""
     notes: list[str] = field(default_factory=list)
-    """Sentences for people about its text and tokenizer."""
+    """Sentences for the user about its text and tokenizer."""
 
 
 def tokenize(
@@ -145,7 +137,7 @@ class _Preparation:
     report: BeginStage
 
     def key(self, *, has_skipped: bool = False) -> str:
-        """The key of the dataset. A given tokenizer counts by its content, wherever it lies."""
+        """The key of the dataset. It depends on the content of a given tokenizer, not on its path."""
         settings: list[str | int | float | None]
         if self.given:
             settings = [self.given.fingerprint, None, self.data.val_fraction, *(["skip"] if has_skipped else [])]
@@ -169,7 +161,7 @@ class _Preparation:
         return Prepared(open_dataset(path), reused=True, notes=[skipped] if key != self.key() else [])
 
     def write(self, place: Callable[[str], Path], name: str, *, force: bool = False) -> Prepared:
-        """Make the dataset at `place(key)`, or open the one that another process has put there meanwhile."""
+        """Make the dataset at `place(key)`, or open the one that another process has made there meanwhile."""
         skip_unknown = self.given if self.unknown == "skip" else None
         corpus = scan(self.sources, self.report("reading"), skip_unknown=skip_unknown)
         if self.given:
@@ -222,20 +214,27 @@ def _preparation(
     with find_sources(inputs, data.include) as sources:
         report = _reporter(on_progress, sum(map(size_of, sources)))
         on_bytes = report("hashing")
-        entries = {}
-        for source in sources:
-            size, sha256 = hash_source(source, on_bytes)
-            entries[source] = SourceEntry(name=printable(source.name), size=size, sha256=sha256)
+        entries = {source: _entry_of(source, on_bytes) for source in sources}
         yield _Preparation(sources, entries, config, given, data, unknown, report)
+
+
+def _entry_of(source: Source, on_bytes: OnBytes) -> SourceEntry:
+    size, sha256 = 0, hashlib.sha256()
+    for chunk in chunks(source):
+        sha256.update(chunk)
+        size += len(chunk)
+        on_bytes(len(chunk))
+    name = source.name.encode(errors="surrogateescape").decode(errors="replace")  # a file's name may be no UTF-8
+    return SourceEntry(name=name, size=size, sha256=sha256.hexdigest())
 
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Wait until no other process puts a dataset into `folder`. The lock ends with the process at the latest."""
+    """Lock `folder`, so that one process at a time puts a dataset there. The lock ends with the process."""
     with storage.disk_errors(folder):
         descriptor = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):  # a file system without locks: a process that comes second then fails to rename
+        with suppress(OSError):  # without locks in this file system, the slower process fails to rename
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
@@ -243,7 +242,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _reporter(on_progress: OnProgress | None, total: int) -> BeginStage:
-    """Begins stages of `total` bytes. Each adds up its bytes and passes the sum on."""
+    """A function that begins a stage of `total` bytes, and passes the sum of its bytes to `on_progress`."""
 
     def begin(stage: str) -> OnBytes:
         done = 0

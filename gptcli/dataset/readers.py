@@ -1,9 +1,8 @@
-"""From sources to documents: the reader of each file format.
+"""Readers of file formats: functions from a source to its documents.
 
-A reader is a function. From a source it gives one document after another, each as an iterator of non-empty pieces of
-text, to be read to its end before the next one is asked for; it calls `on_bytes` with the bytes of the source that it
-has read. The same source gives the same documents each time. To add a format, write a module with such a function (see
-`plain_text`) and add its suffix to `READERS`.
+A reader yields the documents of a source in the same order each time. A document is an iterator of non-empty pieces of
+text, which the caller exhausts before asking for the next document. The reader calls `on_bytes` with the number of
+bytes that it has read. To add a format, write a module like `plain_text` and add its suffix to `READERS`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Token shards: arrays of ids on disk, written as a stream and read through memory maps.
+"""Token shards: arrays of ids on disk, written piece by piece and read through memory maps.
 
 A shard is a plain `.npy` file (numpy, and anything else, can open it): uint16 where all ids are below 65,536, else
 uint32. The header takes 128 bytes and is written last, when the length is known.
@@ -7,20 +7,16 @@ uint32. The header takes 128 bytes and is written last, when the length is known
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Literal
 
 import numpy as np
 
+from gptcli.dataset.manifest import DAMAGED_HINT, Dtype, ShardEntry
 from gptcli.errors import DatasetError, counted
-from gptcli.storage import NewDirectory
+from gptcli.storage import NewDirectory, fingerprints
 
 MAX_SHARD_TOKENS = 2**28
-Dtype = Literal["uint16", "uint32"]
 _HEADER_BYTES = 128
 _NUMPY_MAGIC = b"\x93NUMPY\x01\x00"
 
@@ -30,68 +26,26 @@ def dtype_for(vocab_size: int) -> Dtype:
     return "uint16" if vocab_size < 2**16 else "uint32"
 
 
-@dataclass(frozen=True)
-class WrittenShard:
-    """A finished shard file and its tokens."""
-
-    file: str
-    tokens: int
-
-
-class ShardWriter:
-    """Writes the ids of one split to `<split>-00000.npy`, `<split>-00001.npy`, … in a new folder."""
-
-    def __init__(self, directory: NewDirectory, split: str, dtype: Dtype) -> None:
-        self.shards: list[WrittenShard] = []
-        self.tokens = 0
-        self.dtype = dtype
-        self._directory, self._split, self._on_disk = directory, split, np.dtype(dtype).newbyteorder("<")
-        self._context: AbstractContextManager[BinaryIO] | None = None
-        self._file: BinaryIO | None = None
-        self._in_shard = 0
-
-    def __enter__(self) -> ShardWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self._finish_shard()
-        elif self._context:
-            self._context.__exit__(kind, value, trace)
-
-    def append(self, ids: np.ndarray) -> None:
-        """Add ids (any integer array of one dimension), beginning a new shard whenever one is full."""
-        while ids.size:
-            room = MAX_SHARD_TOKENS - self._in_shard
-            part, ids = ids[:room], ids[room:]
-            self._open_file().write(part.astype(self._on_disk).data)
-            self._in_shard += part.size
-            self.tokens += part.size
-            if self._in_shard == MAX_SHARD_TOKENS:
-                self._finish_shard()
-
-    def _open_file(self) -> BinaryIO:
-        if self._file is None:
-            self._context = self._directory.open(self._name())
-            self._file = self._context.__enter__()
-            self._file.write(bytes(_HEADER_BYTES))
-        return self._file
-
-    def _finish_shard(self) -> None:
-        if self._file is None or self._context is None:
-            return
-        with ExitStack() as closing:
-            closing.push(self._context)  # closes the file after an error of the disk, too
-            self._context = None
-            self._file.seek(0)
-            self._file.write(_header(self._on_disk, self._in_shard))
-        self.shards.append(WrittenShard(self._name(), self._in_shard))
-        self._file, self._in_shard = None, 0
-
-    def _name(self) -> str:
-        return f"{self._split}-{len(self.shards):05d}.npy"
+def write_shards(new: NewDirectory, split: str, dtype: Dtype, ids: Iterable[np.ndarray]) -> tuple[ShardEntry, ...]:
+    """Write the ids of a split, arrays of one dimension, to `<split>-00000.npy`, `<split>-00001.npy`, … in a folder."""
+    on_disk = np.dtype(dtype).newbyteorder("<")
+    blocks = (block for block in ids if block.size)
+    block = next(blocks, None)
+    shards: list[ShardEntry] = []
+    while block is not None:
+        name, tokens = f"{split}-{len(shards):05d}.npy", 0
+        with new.open(name) as file:
+            file.write(bytes(_HEADER_BYTES))
+            while block is not None and tokens < MAX_SHARD_TOKENS:
+                part, rest = np.split(block, [MAX_SHARD_TOKENS - tokens])
+                file.write(part.astype(on_disk).data)
+                tokens += part.size
+                block = rest if rest.size else next(blocks, None)
+            file.seek(0)
+            file.write(_header(on_disk, tokens))
+        written = fingerprints(new.path, [name])[name]
+        shards.append(ShardEntry(file=name, tokens=tokens, dtype=dtype, bytes=written.bytes, sha256=written.sha256))
+    return tuple(shards)
 
 
 class TokenStream:
@@ -115,8 +69,7 @@ class TokenStream:
         ids = self._gathered(starts, length)
         if ids.size and ids.max() >= self._vocab_size:
             problem = f"it has the id {ids.max()}, but its tokenizer has only {counted(self._vocab_size, 'id')}"
-            hint = "Delete its folder and prepare it again from the text."
-            raise DatasetError(f"The dataset is damaged: {problem}.", hint)
+            raise DatasetError(f"The dataset is damaged: {problem}.", DAMAGED_HINT)
         return ids
 
     def _gathered(self, starts: np.ndarray, length: int) -> np.ndarray:
@@ -139,7 +92,7 @@ class TokenStream:
 def open_shard(path: Path, tokens: int, dtype: Dtype) -> np.ndarray:
     """A memory map of a shard, shape (tokens,). Raises DatasetError if the file is anything else.
 
-    The header must equal the one that `ShardWriter` writes, so no header from elsewhere is ever interpreted.
+    The header must equal the one that `write_shards` writes: headers are compared, never interpreted.
     """
     on_disk = np.dtype(dtype).newbyteorder("<")
     expected = _HEADER_BYTES + tokens * on_disk.itemsize

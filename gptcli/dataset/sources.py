@@ -1,13 +1,12 @@
 """Sources of text: files, folders and standard input, found and read as bytes.
 
-A source is read more than once (to hash it, to scan it, to encode it). Standard input is therefore first copied to a
-temporary file that has no name, so that nothing of it stays on the disk, however the program ends.
+A source is read more than once: to hash it, to scan it, to encode it. Standard input is therefore first copied to a
+temporary file without a name, which disappears however the program ends.
 """
 
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 import os
 import sys
 import tempfile
@@ -22,12 +21,12 @@ from gptcli.tokenizer.document import TOKENIZER_FILE
 
 STANDARD_INPUT = "-"
 CHUNK_BYTES = 1 << 17
-"""Bytes read at once. Small, since one rare character makes Python use two or four bytes for each one of its chunk."""
+"""Bytes read at once. Small, since one rare character makes Python use two or four bytes for each in its chunk."""
 
 OnBytes = Callable[[int], None]
 """Called with the number of bytes that were just read."""
 BeginStage = Callable[[str], OnBytes]
-"""Begins a stage of the work ("encoding"). What it returns is called with each number of bytes done."""
+"""Begins a stage of the work ("encoding"), and returns the function to call with the number of bytes just done."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Source:
     name: str
     """The path relative to the argument that named it, for people and `dataset.json`."""
     label: str
-    """The source at the beginning of a sentence: 'books/a.txt' in quotes, or Standard input."""
+    """Begins a message about the source: 'books/a.txt' in quotes, or Standard input."""
     from_folder: bool = False
     """Found in a folder rather than named. An empty or binary file is then skipped with a note."""
     descriptor: int | None = None
@@ -107,16 +106,6 @@ def size_of(source: Source) -> int:
         return os.fstat(descriptor).st_size
 
 
-def hash_source(source: Source, on_bytes: OnBytes) -> tuple[int, str]:
-    """Size in bytes and hexadecimal sha256."""
-    size, sha256 = 0, hashlib.sha256()
-    for chunk in chunks(source):
-        sha256.update(chunk)
-        size += len(chunk)
-        on_bytes(len(chunk))
-    return size, sha256.hexdigest()
-
-
 @contextmanager
 def naming(source: Source) -> Iterator[None]:
     """Add the name of the source to the message of a TokenizerError."""
@@ -124,11 +113,6 @@ def naming(source: Source) -> Iterator[None]:
         yield
     except TokenizerError as error:
         raise TokenizerError(f"{source.label} cannot be encoded: {clause(error.message)}.", error.hint) from None
-
-
-def printable(name: str) -> str:
-    """A file name in valid UTF-8: the bytes of a name may be anything."""
-    return name.encode("utf-8", errors="surrogateescape").decode("utf-8", errors="replace")
 
 
 def _sources_at(path: Path, include: Sequence[str]) -> list[Source]:

@@ -37,18 +37,18 @@ def utf8_length(text: str) -> int:
 
 
 class PartReader:
-    """Reads parts of documents in pieces. A source whose parts are asked for in order is read once."""
+    """Reads parts of documents in pieces. A source is read once if its parts are asked for in order."""
 
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
         self._source: Source | None = None
         self._documents: Iterator[Iterator[str]] = iter(())
         self._next = 0
-        """Index of the document that `_documents` gives next."""
+        """Index of the next document of `_documents`."""
         self._document: Document | None = None
         self._pieces: Iterator[str] = iter(())
         self._place, self._rest = 0, ""
-        """Characters of the document that were taken, and those of its last piece that were not."""
+        """The number of characters that were read of the document, and the unread end of the last piece."""
 
     def read(self, part: Part) -> Iterator[str]:
         """The characters of a part. Raises CorpusError if the file changed since it was scanned."""

@@ -1,4 +1,4 @@
-"""The tokenizer of a dataset: given, or chosen for its corpus and trained on it."""
+"""The tokenizer of a dataset: check a given one, or choose its kind and make it from the corpus."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gptcli.tokenizer.char import char_tokenizer
 from gptcli.tokenizer.tokenizer import Tokenizer
 
 CHAR_BELOW_BYTES = 5_000_000
-"""Characters for less text than this, BPE for more."""
+"""`auto` means characters for less text than this, and BPE for more."""
 MAX_ALPHABET = 5_000
-"""BPE for a larger alphabet, in which most characters would be too rare to learn."""
+"""`auto` means BPE for a larger alphabet, in which most characters would be too rare to learn."""
 
 
 def choose_kind(corpus: Corpus) -> tuple[Literal["char", "bpe"], str]:
@@ -32,15 +32,14 @@ def choose_kind(corpus: Corpus) -> tuple[Literal["char", "bpe"], str]:
 
 
 def require_bpe_for_size(kind: str | None, vocab_size: int | None) -> None:
-    """Raise UsageError for a vocabulary size without effect: only BPE learns a vocabulary of a given size."""
+    """Raise UsageError for a vocabulary size without BPE: no other vocabulary is learned to a given size."""
     if vocab_size is not None and kind not in (None, "auto", "bpe"):
-        owner = "characters" if kind == "char" else f"'{kind}'"
         hint = "Leave out `tokenizer.vocab_size`, or use `tokenizer.kind = bpe`."
-        raise UsageError(f"A vocabulary of {owner} has a size of its own.", hint)
+        raise UsageError(f"The size of the vocabulary cannot be chosen for the tokenizer '{kind}'.", hint)
 
 
 def require_known(tokenizer: Tokenizer, corpus: Corpus) -> None:
-    """Raise TokenizerError, which names a source and its characters, for those that a given tokenizer does not know."""
+    """Raise TokenizerError, which names a source and its characters, if the tokenizer does not know all of them."""
     if not tokenizer.unknown_characters("".join(corpus.alphabet)):
         return
     hint = "Skip them with `unknown = skip`, or start a new run, which makes a tokenizer from this text."

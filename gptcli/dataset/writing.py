@@ -1,25 +1,16 @@
-"""From a corpus and a tokenizer to the files of a dataset folder."""
+"""Writing the files of a dataset folder from a corpus and a tokenizer."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import asdict
 
 import numpy as np
 
 from gptcli import storage
 from gptcli.dataset.corpus import Corpus
-from gptcli.dataset.manifest import (
-    DATASET_FILE,
-    FORMAT,
-    DatasetManifest,
-    ShardEntry,
-    SourceEntry,
-    SplitEntry,
-    TokenizerEntry,
-)
-from gptcli.dataset.shards import ShardWriter, dtype_for
+from gptcli.dataset.manifest import DATASET_FILE, FORMAT, DatasetManifest, SourceEntry, SplitEntry, TokenizerEntry
+from gptcli.dataset.shards import dtype_for, write_shards
 from gptcli.dataset.sources import OnBytes
 from gptcli.dataset.splits import Part, PartReader, utf8_length
 from gptcli.errors import CorpusError, counted
@@ -81,7 +72,7 @@ class _SplitWriter:
         self._encode, self._on_bytes, self._reader = encode, on_bytes, PartReader(corpus)
         self._separator = np.array([] if separator is None else [separator], dtype=np.uint32)
         self._begins: deque[bool] = deque()
-        """For each text that is being encoded, whether it begins a document."""
+        """For each text that is being encoded, in order: whether it begins a document."""
         self._characters = self._bytes = 0
         self._first_token: int | None = None
 
@@ -94,17 +85,11 @@ class _SplitWriter:
     def write(self, split: str, parts: list[Part]) -> SplitEntry:
         """Write the shards of a split. Raises CorpusError if it is too short."""
         self._characters = self._bytes = 0
-        with ShardWriter(self._new, split, self._dtype) as writer:
-            for ids in self._ids(parts):
-                writer.append(ids)
-        if writer.tokens < _MIN_TOKENS:
-            raise _too_short(split, writer.tokens)
-        files = storage.fingerprints(self._new.path, [shard.file for shard in writer.shards])
-        shards = tuple(
-            ShardEntry(file=shard.file, tokens=shard.tokens, dtype=self._dtype, **asdict(files[shard.file]))
-            for shard in writer.shards
-        )
-        return SplitEntry(tokens=writer.tokens, characters=self._characters, bytes=self._bytes, shards=shards)
+        shards = write_shards(self._new, split, self._dtype, self._ids(parts))
+        tokens = sum(shard.tokens for shard in shards)
+        if tokens < _MIN_TOKENS:
+            raise _too_short(split, tokens)
+        return SplitEntry(tokens=tokens, characters=self._characters, bytes=self._bytes, shards=shards)
 
     def _ids(self, parts: list[Part]) -> Iterator[np.ndarray]:
         for ids in self._encode(self._texts(parts)):
@@ -116,7 +101,7 @@ class _SplitWriter:
 
     def _texts(self, parts: list[Part]) -> Iterator[str]:
         for part in parts:
-            begins = part.start == 0  # the second part of a document that was cut begins none
+            begins = part.start == 0  # the second half of a document that was split does not begin one
             for text in self._cut(self._counted(self._reader.read(part))):
                 self._begins.append(begins)
                 begins = False

@@ -1,4 +1,4 @@
-"""`export_model`: check the request, write the file or folder, upload it if asked."""
+"""Exporting a model: check the request, write the file or folder, upload it if asked."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gptcli.config import ModelConfig
 from gptcli.errors import StorageError, UsageError
 from gptcli.exports.gguf import GGUF_MAGIC, MODELFILE, OLLAMA_FILES, ollama_name, write_gguf, write_ollama_folder
 from gptcli.exports.hf_folder import HF_FILES, HfType, write_hf_folder
-from gptcli.exports.upload import require_repository, upload_folder
+from gptcli.exports.upload import upload_folder
 from gptcli.generation.loaded_model import LoadedModel, open_model
 from gptcli.interop.gguf import GgufType, require_gguf
 from gptcli.interop.gguf_tensors import gguf_architecture
-from gptcli.interop.hub import model_name
+from gptcli.interop.hub import is_repository, model_name
 from gptcli.interop.huggingface import compatibility_note
 from gptcli.storage import disk_errors, is_occupied, refuse_working_folder
 
@@ -38,7 +38,7 @@ class Exported:
     hint: str
     """The command that opens the export."""
     notes: tuple[str, ...] = ()
-    """Sentences for the user: weights that stand in for missing ones, and whether only gptcli can open the model."""
+    """Sentences for the user: which weights replaced missing ones, and whether only gptcli can open the model."""
     url: str | None = None
     """Address of the uploaded folder."""
 
@@ -121,7 +121,8 @@ def _require_options(to: str, type: str, push: str | None) -> None:
     if push is not None:
         if to != "hf":
             raise UsageError("`push` uploads a Hugging Face folder.", "Use it with `to = hf`.")
-        require_repository(push)
+        if not is_repository(push):
+            raise UsageError(f"'{push}' is not the name of a repository on the Hub.", "Write it as owner/name.")
 
 
 def _require_one_of(setting: str, value: str, choices: Any) -> None:
@@ -137,13 +138,13 @@ def _one_of(choices: Any) -> str:
 def _require_place(path: Path, to: Format, *, force: bool) -> None:
     """Raise StorageError if the export cannot be written at `path`.
 
-    `force` replaces an earlier export only, so that a mistyped path costs nobody a text, a run or a home folder.
+    `force` replaces only an earlier export, so that a mistyped path never deletes a text, a run or a home folder.
     """
     if to != "gguf":
         refuse_working_folder(path)
     with disk_errors(path):
         if problem := _foreign(path, to):
-            raise StorageError(f"{problem}, so it is not replaced.", _ELSEWHERE)
+            raise StorageError(f"{problem}, so it was not replaced.", _ELSEWHERE)
         if to == "gguf":
             path.parent.mkdir(parents=True, exist_ok=True)
     if is_occupied(path) and not force:
@@ -151,7 +152,7 @@ def _require_place(path: Path, to: Format, *, force: bool) -> None:
 
 
 def _foreign(path: Path, to: Format) -> str:
-    """How `path` differs from an earlier export; "" if it is one, or is not there."""
+    """How `path` differs from an earlier export; "" for an earlier export, or if there is nothing."""
     if not path.exists() or (to == "gguf" and _is_gguf(path)):
         return ""
     if path.is_dir() == (to == "gguf"):

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gptcli.errors import ExportError, UsageError, first_line
-from gptcli.interop.hub import is_repository
+from gptcli.errors import ExportError, first_line
+from gptcli.interop.hub import status_of
 
 _DOCUMENTATION = "https://huggingface.co/docs/hub/security-tokens"
-
-
-def require_repository(name: str) -> None:
-    """Raise UsageError for an invalid repository name."""
-    if not is_repository(name):
-        raise UsageError(f"'{name}' is not the name of a repository on the Hub.", "Write it as owner/name.")
 
 
 def upload_folder(folder: Path, repository: str) -> str:
@@ -40,7 +34,7 @@ def _explained(error: Exception, repository: str) -> ExportError:
     """A failed upload as an error of ours."""
     from huggingface_hub.errors import OfflineModeIsEnabled
 
-    status = getattr(getattr(error, "response", None), "status_code", None)
+    status = status_of(error)
     if status in (401, 403):
         return ExportError(
             f"The Hub does not allow you to write to '{repository}' (status {status}).",

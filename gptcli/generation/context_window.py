@@ -80,16 +80,13 @@ class ContextWindow:
         self._appended += 1
         if self._use_graphs and self._appended > EAGER_STEPS and tokens.shape[1] == 1:
             try:
-                return self._graph_decoder().append(tokens)
+                if self._graphs is None:
+                    capture = cuda_graph_capture(tokens.device)
+                    self._graphs = CudaGraphDecoder(self._model, self._cache, self.batch_size, capture)
+                return self._graphs.append(tokens)
             except RuntimeError:  # a driver or kernel that cannot be captured, or too little memory for it
                 self._use_graphs, self._graphs = False, None
         return self._model.head(self._model.hidden(tokens, self._cache)[:, -1])  # (B, V)
-
-    def _graph_decoder(self) -> CudaGraphDecoder:
-        if self._graphs is None:
-            capture = cuda_graph_capture(self._model.wte.weight.device)
-            self._graphs = CudaGraphDecoder(self._model, self._cache, self.batch_size, capture)
-        return self._graphs
 
 
 def require_memory(model: GPT, batch_size: int, free_bytes: int) -> None:

@@ -30,7 +30,7 @@ from gptcli.tokenizer.tokenizer import Tokenizer
 
 Quantization = Literal["int8"]
 FRESH_SEEDS = 1_000_000
-"""Number of seeds to draw from where none is given: short enough to be typed again."""
+"""Upper limit of fresh seeds, so that they are short enough to type again."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,7 @@ def load(
     `path` is a run folder, the bare name of a run below `runs/`, a Hugging Face folder, `hf://owner/name[@revision]`,
     or None for the newest run. `checkpoint` is `best`, `last` or a step; a run without an evaluation has no best
     weights, so that its last checkpoint is loaded, with a note. `context` sets another context window, in tokens.
-    `quantize` "int8" rounds the weights to 8 bits (CPU). `quiet` False shows downloads on a
-    terminal.
+    `quantize` "int8" rounds the weights to 8 bits (CPU only). `quiet` False shows downloads on a terminal.
 
     Raises ModelFolderError, TokenizerError, DeviceError, or UsageError for arguments that do not fit the model.
     """

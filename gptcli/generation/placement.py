@@ -21,15 +21,19 @@ MANY_TEXTS = 16
 
 
 def place(model: GPT, device: torch.device, dtype_name: DtypeName | None, *, int8: bool = False) -> GPT:
-    """Move a model to the device and dtype that it decodes in: on a CPU float32 unless another one is given.
+    """Move a model to the device and dtype that it decodes in (see `decoding_dtype`), and prepare it for inference.
 
     `int8` converts the weights of its matrix products to 8 bits. Do not use the given model afterwards. Raises
     DeviceError for what the device does not support.
     """
-    wanted: DtypeName | None = dtype_name or (None if device.type == "cuda" else "float32")
-    dtype = choose_dtype(wanted, device, model.config.n_embd).dtype
-    placed = model.to(device=device, dtype=dtype)
+    placed = model.to(device=device, dtype=decoding_dtype(dtype_name, device, model.config.n_embd))
     return bind_submodules(Int8GPT(placed) if int8 else placed)
+
+
+def decoding_dtype(requested: DtypeName | None, device: torch.device, n_embd: int) -> torch.dtype:
+    """The requested dtype, or the fastest for decoding: float32 except on CUDA. Raises DeviceError."""
+    default: DtypeName | None = None if device.type == "cuda" else "float32"
+    return choose_dtype(requested or default, device, n_embd).dtype
 
 
 def bind_submodules(model: GPT) -> GPT:

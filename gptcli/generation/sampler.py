@@ -45,14 +45,11 @@ class Sampler:
         logits = torch.minimum(logits, self._ceiling, out=logits)  # (B, V)
         if self._seen is not None:
             logits = filters.penalize_repetition(logits, self._seen, self._config.repetition_penalty)  # (B, V)
-        tokens = self._greedy(logits) if self._config.temperature == 0 else self._drawn(logits)  # (B, 1)
+        greedy = self._config.temperature == 0
+        tokens = logits.argmax(dim=-1, keepdim=True) if greedy else self._drawn(logits)  # (B, 1)
         if self._seen is not None:
             self._seen.scatter_(1, tokens, True)
         return tokens
-
-    @staticmethod
-    def _greedy(logits: Tensor) -> Tensor:
-        return logits.argmax(dim=-1, keepdim=True)  # (B, 1)
 
     def _drawn(self, logits: Tensor) -> Tensor:
         config, ids = self._config, None

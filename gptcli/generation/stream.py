@@ -22,7 +22,6 @@ from gptcli.model.gpt import GPT
 from gptcli.tokenizer.tokenizer import StreamDecoder, Tokenizer
 
 FinishReason = Literal["length", "stop", "end_of_text"]
-Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def generate(
     config: SamplingConfig,
     *,
     end_id: int | None = None,
-    clock: Clock = time.perf_counter,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Piece | Sample]:
     """Continue `prompt`, a list of at least one id, `config.num_samples` times in one batch.
 
@@ -93,7 +92,7 @@ def generate(
             return
     for row in rows:
         if row.reason is None:
-            yield from row.end_of_length()
+            yield from row.close("length")
             yield row.finished(first_token, clock() - started, slides)
 
 
@@ -149,14 +148,11 @@ class _Row:
     def push(self, token: int) -> Iterator[Piece]:
         self._tokens += 1
         if token == self._end_id:
-            yield from self._close("end_of_text")
+            yield from self.close("end_of_text")
             return
         yield from self._emit(self._stops.push(self._decoder.push(token)))
         if self._stops.stopped:
             self.reason = "stop"
-
-    def end_of_length(self) -> Iterator[Piece]:
-        yield from self._close("length")
 
     def finished(self, first_token: float | None, seconds: float, slides: int) -> Sample:
         assert self.reason is not None
@@ -171,8 +167,8 @@ class _Row:
             slides=slides,
         )
 
-    def _close(self, reason: FinishReason) -> Iterator[Piece]:
-        """Emit the text that was held back: a cut character, the beginning of a stop string."""
+    def close(self, reason: FinishReason) -> Iterator[Piece]:
+        """End the sample and emit the text that was held back: a cut character, the beginning of a stop string."""
         yield from self._emit(self._stops.push(self._decoder.finish()))
         self.reason = "stop" if self._stops.stopped else reason
         yield from self._emit(self._stops.finish())

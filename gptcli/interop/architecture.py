@@ -54,20 +54,20 @@ class Architecture:
     title: str
     """Name for people, such as GPT-2."""
     settings: Mapping[str, Any]
-    """`ModelConfig` values that every model of this architecture has; None for n_kv_head: n_head, for head_dim:
-    n_embd / n_head."""
+    """`ModelConfig` values that every model of this architecture has. None means n_head for n_kv_head, and
+    n_embd / n_head for head_dim."""
     config: Mapping[str, Any]
-    """The content of `config.json`: a `Field`, which is written and read; a function of `ModelConfig`, or a constant,
-    which are only written."""
+    """The content of `config.json` by key. A `Field` is written and read; a function of `ModelConfig` or a constant is
+    only written."""
     other_fields: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda values: {}
     """`ModelConfig` values that depend on several keys; raises ValueError that names a wrong key."""
     required_values: Mapping[str, tuple[Any, ...]]
-    """Keys of `config.json` that must have one of these values, since the model computes nothing else; None among
-    them: the key may be absent."""
+    """Keys of `config.json` that must have one of these values, because our model computes nothing else. None stands
+    for an absent key."""
     tensors: Callable[[str, ModelConfig], list[HfTensor]]
-    """The tensors that our parameter of this name is stored in, in the order of its rows."""
+    """The stored tensors of our parameter of this name, in the order of its rows."""
     canonical_name: Callable[[str], str | None] = lambda name: name
-    """The one name of a stored tensor that has several spellings; None: it is not a weight."""
+    """The usual name of a stored tensor that may have another spelling; None if it is not a weight."""
 
 
 def optional_value(values: Mapping[str, Any], key: str, default: T) -> T:

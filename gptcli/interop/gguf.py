@@ -44,7 +44,7 @@ class GgufFile:
     """The content of a GGUF file, converted while it is written."""
 
     header: bytes
-    tensors: list[_TypedTensor]
+    tensors: list[tuple[StoredTensor, GGMLQuantizationType]]
     kept_f16: list[str]
     """Matrices that stay f16, because the length of their rows is not a multiple of the quantization block."""
 
@@ -54,24 +54,11 @@ class GgufFile:
 
         yield self.header
         written = len(self.header)
-        for tensor in self.tensors:
+        for tensor, type in self.tensors:
             yield bytes(-written % GGUF_DEFAULT_ALIGNMENT)
-            yield quantize(tensor.tensor.array(), tensor.type).tobytes()
-            written = tensor.bytes  # what came before was aligned
+            yield quantize(tensor.array(), type).tobytes()
+            written = _size(tensor, type)  # what came before is aligned
         yield bytes(-written % GGUF_DEFAULT_ALIGNMENT)
-
-
-@dataclass(frozen=True)
-class _TypedTensor:
-    tensor: StoredTensor
-    type: GGMLQuantizationType
-
-    @property
-    def bytes(self) -> int:
-        from gguf import GGML_QUANT_SIZES
-
-        per_block, block_bytes = GGML_QUANT_SIZES[self.type]
-        return math.prod(self.tensor.shape) // per_block * block_bytes
 
 
 def require_gguf() -> None:
@@ -87,8 +74,8 @@ def gguf_file(model: GPT, vocabulary: Vocabulary, name: str, type: GgufType) -> 
     """
     require_gguf()
     architecture = gguf_architecture(model.config)
-    tensors = [_TypedTensor(tensor, _type_of(tensor, type, tied=model.config.tied)) for tensor in gguf_tensors(model)]
-    kept = [typed.tensor.name for typed in tensors if type in QUANTIZED and typed.type.name == "F16"]
+    tensors = [(tensor, _type_of(tensor, type, tied=model.config.tied)) for tensor in gguf_tensors(model)]
+    kept = [tensor.name for tensor, stored in tensors if type in QUANTIZED and stored.name == "F16"]
     return GgufFile(_header(model.config, architecture, vocabulary, name, type, tensors), tensors, kept)
 
 
@@ -104,15 +91,22 @@ def _type_of(tensor: StoredTensor, wanted: GgufType, *, tied: bool) -> GGMLQuant
     return type if tensor.shape[-1] % per_block == 0 else GGMLQuantizationType.F16
 
 
+def _size(tensor: StoredTensor, type: GGMLQuantizationType) -> int:
+    """Bytes of a tensor in the file, before alignment."""
+    from gguf import quant_shape_to_byte_shape
+
+    return math.prod(quant_shape_to_byte_shape(tensor.shape, type))
+
+
 def _header(
     config: ModelConfig,
     architecture: str,
     vocabulary: Vocabulary,
     name: str,
     type: GgufType,
-    tensors: list[_TypedTensor],
+    tensors: list[tuple[StoredTensor, GGMLQuantizationType]],
 ) -> bytes:
-    """The file up to the bytes of its tensors. The package `gguf` only writes files, so this is a temporary one."""
+    """The bytes of the file before its tensors, taken from a temporary file: the package `gguf` only writes files."""
     from gguf import GGUFWriter
 
     with tempfile.TemporaryDirectory() as folder:
@@ -120,9 +114,9 @@ def _header(
         writer = GGUFWriter(path, architecture)
         _add_model(writer, config, name, type)
         _add_vocabulary(writer, vocabulary)
-        for typed in tensors:
-            shape = list(typed.tensor.shape)
-            writer.add_tensor_info(typed.tensor.name, shape, np.dtype(np.float32), typed.bytes, raw_dtype=typed.type)
+        for tensor, stored in tensors:
+            shape, size = list(tensor.shape), _size(tensor, stored)
+            writer.add_tensor_info(tensor.name, shape, np.dtype(np.float32), size, raw_dtype=stored)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()

@@ -1,9 +1,9 @@
 """The tensors of a model in llama.cpp's names and layouts.
 
-GPT-2 keeps queries, keys and values in one matrix. Llama and its relatives have three, and separate the gate and the up
-projection of SwiGLU. The experts of a layer are stacked into one tensor. For rope, llama.cpp's Llama pairs neighbouring
-elements of a head, while we, Hugging Face and llama.cpp's Qwen3 pair the two halves: the rows of Llama's queries and
-keys are reordered.
+GPT-2 stores queries, keys and values in one matrix. Llama and its relatives store three, and separate the gate and the
+up projection of SwiGLU. The experts of a layer are stacked into one tensor. For rope, llama.cpp's Llama pairs
+neighbouring elements of a head, while we, Hugging Face and llama.cpp's Qwen3 pair the two halves: the rows of Llama's
+queries and keys are reordered.
 
 Letters: C model width, D head width, E experts, W MLP width.
 """
@@ -65,7 +65,7 @@ class StoredTensor:
         return self.name.split(".")[-2]
 
     def array(self) -> np.ndarray:
-        """The values in float32."""
+        """The values in float32, on the CPU."""
         whole = torch.stack(self.parts) if len(self.parts) > 1 else self.parts[0]
         return whole.detach().cpu().float().reshape(self.shape).contiguous().numpy()
 
@@ -84,7 +84,7 @@ def gguf_architecture(config: ModelConfig) -> str:
 
 
 def gguf_tensors(model: GPT) -> list[StoredTensor]:
-    """Every tensor of the file."""
+    """Every tensor of the GGUF file of a model."""
     found: dict[str, list[Tensor]] = {}
     for name, tensor in model.state_dict().items():
         for stored, piece in _pieces(name, tensor, model.config):

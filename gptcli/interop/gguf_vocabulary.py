@@ -1,7 +1,7 @@
 """A tokenizer in a GGUF file: a string and a type for each row of the token embedding, and the merges.
 
 llama.cpp reads a byte-level BPE (`tokenizer.ggml.model` = gpt2) from the strings of `tokenizer.json`: `Ġa` is b" a".
-The file does not hold the pattern that cuts text into words, only its name in llama.cpp.
+The file does not contain the pattern that splits text into words, only its name in llama.cpp.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ PATTERN = "gpt-2"
 """llama.cpp's name for the pattern of GPT-2. It changes nothing for a character tokenizer, whose merges never cross
 characters."""
 NO_MERGES = "À À"
-"""A merge that never applies, since `À` is the byte C0, which UTF-8 never uses: llama.cpp refuses a vocabulary without
-merges."""
+"""A merge that never applies, since `À` is the byte C0, which UTF-8 never uses. llama.cpp needs at least one merge."""
 
 
 class TokenType(IntEnum):
@@ -30,7 +29,7 @@ class TokenType(IntEnum):
     CONTROL = 3
     """Special: encoded on request only, and not shown."""
     USER_DEFINED = 4
-    """Added to the vocabulary: matched in text before it is cut into words."""
+    """Added to the vocabulary: matched in text before it is split into words."""
     UNUSED = 5
     """Never encoded; decodes to nothing."""
 
@@ -70,7 +69,7 @@ def gguf_vocabulary(tokenizer: Tokenizer, rows: int, start_id: int, end_id: int 
 
 
 def _end(end_id: int | None, tokenizer: Tokenizer, types: list[TokenType]) -> int:
-    """The id that ends a text. Without one in the file llama.cpp takes id 11, which could be any letter."""
+    """The id that ends a text. If the file has none, llama.cpp takes id 11, which could be any letter."""
     if end_id is not None:
         return end_id
     if tokenizer.end_of_text is not None:
@@ -85,6 +84,6 @@ def _end(end_id: int | None, tokenizer: Tokenizer, types: list[TokenType]) -> in
 def _require_same_words(document: Document) -> None:
     if not cuts_like_gpt2(document) or document["model"].get("ignore_merges"):
         raise ExportError(
-            "GGUF cannot hold this tokenizer: it does not cut text into words like GPT-2, as llama.cpp would.",
+            "GGUF cannot hold this tokenizer: it does not split text into words like GPT-2, as llama.cpp does.",
             "Export with `to = hf` instead.",
         )

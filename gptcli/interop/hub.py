@@ -1,13 +1,20 @@
-"""Names of models on the Hugging Face Hub: `owner/name`, and the address `hf://owner/name@revision`."""
+"""Models on the Hugging Face Hub: their names `owner/name`, addresses `hf://owner/name@revision`, and downloads."""
 
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
-from gptcli.errors import UsageError
+from gptcli.dataset.sources import refuse_address
+from gptcli.errors import ModelFolderError, UsageError, first_line
 
 SCHEME = "hf://"
+FILES = (
+    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt"),
+    *("model*.safetensors", "model.safetensors.index.json", "README.md"),
+)
+"""Files to download from the top folder of a repository, as patterns of `fnmatch`."""
 
 _SNAPSHOT = re.compile(r"models--(.+)/snapshots/[^/]+/?$")
 """The path of a repository in huggingface_hub's cache."""
@@ -43,7 +50,65 @@ def is_repository(name: str) -> bool:
     return "/" in name
 
 
+def status_of(error: Exception) -> int | None:
+    """The HTTP status of a failed request; None if there was no response."""
+    status: int | None = getattr(getattr(error, "response", None), "status_code", None)
+    return status
+
+
 def model_name(folder: Path) -> str:
     """The name of the model in a folder: `runs/book/` → book; for a downloaded model its repository's name."""
     snapshot = _SNAPSHOT.search(folder.absolute().as_posix())
     return snapshot[1].split("--")[-1] if snapshot else folder.resolve().name
+
+
+def local_model(thing: str, *, quiet: bool = False) -> Path:
+    """The local folder of a model: a path stays as it is, an `hf://` address is downloaded unless it is cached.
+
+    The folder is a snapshot in the cache of huggingface_hub (`HF_HOME`): each file is downloaded once, and cached
+    models open without a network. Pickled weights are never downloaded. On a terminal the download shows its progress,
+    unless `quiet`. Raises UsageError for an invalid address, and ModelFolderError if the download fails.
+    """
+    if not is_address(thing):
+        refuse_address(thing)
+        return Path(thing)
+    repository, revision = split_address(thing)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # of the HTTP library that it uses
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    if quiet or not sys.stderr.isatty():
+        disable_progress_bars()
+    try:
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=list(FILES), library_name="gptcli"))
+    except (HTTPError, OSError) as error:
+        raise _explained(error, thing) from error
+
+
+def _explained(error: Exception, address: str) -> ModelFolderError:
+    """A failed download as an error of ours, from the most specific cause to the most general."""
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.GatedRepoError):
+        return ModelFolderError(
+            f"Access to '{address}' must be granted by its owner.",
+            "Request it on the model's page, log in with `hf auth login`, and run the command again.",
+        )
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return ModelFolderError(
+            f"The model '{address}' does not exist or is private.",
+            "Check the name, or log in with `hf auth login`.",
+        )
+    if isinstance(error, errors.RevisionNotFoundError):
+        return ModelFolderError(
+            f"The model has no revision '{address.partition('@')[2]}'.", f"Leave it out: {address.partition('@')[0]}"
+        )
+    if isinstance(error, errors.LocalEntryNotFoundError):
+        from huggingface_hub.constants import HF_HUB_OFFLINE
+
+        why = "HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else "the Hub cannot be reached"
+        hint = "Unset it, or give a local folder." if HF_HUB_OFFLINE else "Check the network, or give a local folder."
+        return ModelFolderError(f"'{address}' is not in the cache, and {why}.", hint)
+    status = status_of(error)
+    reason = first_line(error) if status is None else f"status {status}"
+    return ModelFolderError(f"'{address}' could not be downloaded: {reason}.", "Run the command again later.")

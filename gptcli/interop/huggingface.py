@@ -70,7 +70,7 @@ def unsupported_settings(config: ModelConfig) -> list[str]:
 
 
 def compatibility_note(config: ModelConfig) -> str:
-    """A sentence for a model that no other program opens; "" if one does."""
+    """A sentence about a model that only this program opens; "" for any other."""
     settings = unsupported_settings(config)
     return f"Only gptcli can open this model, because of {', '.join(settings)}." if settings else ""
 
@@ -120,7 +120,7 @@ def config_from_hf(values: Mapping[str, Any], where: str) -> ModelConfig:
 
 
 def _architecture_in(values: Mapping[str, Any], where: str) -> Architecture:
-    """The architecture that a `config.json` names, if every value that it requires is there."""
+    """The architecture that a `config.json` names. Raises ModelFolderError for values that it does not support."""
     architecture = ARCHITECTURES.get(str(values.get("model_type")))
     if architecture is None:
         wrong = wrong_value("model_type", values.get("model_type"), f"one of {', '.join(ARCHITECTURES)}")
@@ -189,7 +189,7 @@ def tensors_from_hf(tensors: Mapping[str, Tensor], config: ModelConfig, where: s
         if name is None or (name == HEAD and config.tied):
             continue
         if name in given:
-            wrong.append(f"{name} is there twice, with and without its prefix")
+            wrong.append(f"{name} occurs twice, with and without its prefix")
         if not tensor.is_floating_point():
             wrong.append(f"{name} has dtype {str(tensor.dtype).removeprefix('torch.')}")
         given[name] = tensor
@@ -232,5 +232,5 @@ def tokenizer_settings(end_of_text: str | None, context: int) -> dict[str, Any]:
 
 
 def _in_layout(tensor: Tensor, part: HfTensor) -> Tensor:
-    """A tensor between our layout and the stored one; both directions are the same."""
+    """A tensor of our layout in the stored one, or the other way round."""
     return tensor.t() if part.transposed else tensor

@@ -1,7 +1,7 @@
 """Llama and its relatives in transformers: Qwen3, Mistral, Mixtral, Qwen3-MoE.
 
-They share names and layout. Queries, keys and values are three matrices there and one here; the gate and the up
-projection of SwiGLU are two there and one here. Experts are numbered.
+They share names and layout. Queries, keys and values are three matrices in transformers and one here, the gate and the
+up projection of SwiGLU two and one. Experts are numbered.
 """
 
 from __future__ import annotations

@@ -19,9 +19,8 @@ class KVCache:
     """
 
     def __init__(self, config: ModelConfig, batch_size: int, *, device: torch.device, dtype: torch.dtype) -> None:
-        shapes = [
-            (batch_size, config.n_kv_head, tokens, config.head_dim) for tokens in cached_tokens(config)
-        ]  # L of (B, G, block_size or window, D)
+        # L of (B, G, block_size or window, D)
+        shapes = [(batch_size, config.n_kv_head, tokens, config.head_dim) for tokens in cached_tokens(config)]
         self.keys = [torch.empty(shape, device=device, dtype=dtype) for shape in shapes]
         self.values = [torch.empty(shape, device=device, dtype=dtype) for shape in shapes]
         self.block_size = config.block_size
@@ -51,9 +50,7 @@ class KVCache:
         if T == 1:
             keys[:, :, start % kept : start % kept + 1], values[:, :, start % kept : start % kept + 1] = k, v
             return keys, values, None
-        held = (
-            torch.arange(max(0, start - kept), start, device=k.device) % kept
-        )  # slots of the cached tokens, in text order
+        held = torch.arange(max(0, start - kept), start, device=k.device) % kept  # cached tokens, in text order
         k, v = torch.cat((keys[:, :, held], k), 2), torch.cat((values[:, :, held], v), 2)  # 2 of (B, G, S, D)
         newest = torch.arange(end - kept, end, device=k.device) % kept
         keys[:, :, newest], values[:, :, newest] = k[:, :, -kept:], v[:, :, -kept:]

@@ -1,7 +1,6 @@
-"""What a config costs, by its shape alone: parameters, floating-point operations, bytes of keys and values.
+"""The cost of a model, computed from its config: parameters, floating-point operations, bytes of keys and values.
 
-No weights are allocated, so that models of any size can be asked about. `gptcli.model.memory` has the peak memory of
-training and sampling.
+No weights are allocated. `gptcli.model.memory` has the peak memory of training and sampling.
 
 Letters: C width of all heads together, L layers, N parameters, T tokens.
 """

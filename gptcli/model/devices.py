@@ -1,8 +1,9 @@
-"""The choice of device and dtype, each made once and with a reason."""
+"""The choice of device and dtype."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 
@@ -11,11 +12,6 @@ from gptcli.errors import DeviceError, UsageError
 
 AMX_PAYS_FROM_WIDTH = 256
 """Model width from which bfloat16 products pay for their casts on CPUs with AMX (docs/log.md)."""
-_DTYPES: dict[DtypeName, torch.dtype] = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
 
 
 @dataclass(frozen=True)
@@ -86,12 +82,13 @@ def has_amx() -> bool:
 
 def torch_dtype(name: DtypeName) -> torch.dtype:
     """ "float32" → torch.float32."""
-    return _DTYPES[name]
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
 
 
 def dtype_name(dtype: torch.dtype) -> DtypeName:
     """torch.float32 → "float32"."""
-    return next(name for name, known in _DTYPES.items() if known is dtype)
+    return cast(DtypeName, str(dtype).removeprefix("torch."))
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:

@@ -75,7 +75,7 @@ class Experts(nn.Module):
         tokens, weights, chosen = x.flatten(0, 1), weights.flatten(0, 1), chosen.flatten(0, 1)  # (N, C), 2 of (N, K)
         out = torch.zeros_like(tokens)
         for number, expert in enumerate(self.experts):
-            token, place = (chosen == number).nonzero(as_tuple=True)  # 2 of (n), n tokens of this expert
-            part = expert(tokens[token]) * weights[token, place, None]  # (n, C)
+            token, rank = (chosen == number).nonzero(as_tuple=True)  # 2 of (n), n tokens of this expert
+            part = expert(tokens[token]) * weights[token, rank, None]  # (n, C)
             out = out.index_add(0, token, part.to(out.dtype))
         return out.view_as(x)

@@ -1,4 +1,4 @@
-"""The model: GPT-2 as OpenAI published it, and what its successors changed.
+"""The model: GPT-2 as OpenAI published it, and the variants of its successors.
 
 A decoder-only transformer. With every field of `ModelConfig` at its default it is GPT-2 (Radford et al. 2019, "Language
 Models are Unsupervised Multitask Learners"): learned positions, LayerNorm before each sub-layer, GELU in its tanh form,
@@ -30,7 +30,7 @@ INITIAL_DEVIATION = 0.02
 
 
 class Attention(nn.Module):
-    """Causal self-attention with several heads (Vaswani et al. 2017).
+    """Causal multi-head self-attention (Vaswani et al. 2017).
 
     With fewer key and value heads than query heads, neighbouring query heads share one (Ainslie et al. 2023, "GQA").
     Queries and keys may be normalized (Henry et al. 2020, "QKNorm") and rotated by their position.
@@ -184,16 +184,14 @@ class GPT(nn.Module):
         self.to(weight.device)
 
     def initialize(self) -> None:
-        """GPT-2's initialisation, from torch's default random generator.
+        """GPT-2's initialization, from torch's default random generator.
 
         Weights N(0, 0.02²), biases 0; the two projections into the residual stream of each block are scaled by
         1/√(2·layers), the number of projections that add up there (paper, section 2.3).
         """
         for name, parameter in self.named_parameters():
-            if parameter.dim() < 2:
-                nn.init.constant_(
-                    parameter, 0.0 if name.endswith("bias") else 1.0
-                )  # one-dimensional weights belong to norms
+            if parameter.dim() < 2:  # biases, and the weights of norms
+                nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)
                 continue
             residual = name.endswith("c_proj.weight")
             std = INITIAL_DEVIATION / math.sqrt(2 * self.config.n_layer) if residual else INITIAL_DEVIATION
@@ -255,7 +253,7 @@ class GPT(nn.Module):
         return self.head(self.hidden(ids, cache))
 
 
-class _NoInitialisation(TorchFunctionMode):
+class _NoInitialization(TorchFunctionMode):
     """Turns torch's initializers into no-ops."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
@@ -270,5 +268,5 @@ def gpt_on_meta(config: ModelConfig) -> GPT:
     Initialization is skipped: on that device torch draws random numbers through its compiler, whose import takes two
     seconds and 80 MB. After weights are assigned, call `fill_positions`.
     """
-    with torch.device("meta"), _NoInitialisation():
+    with torch.device("meta"), _NoInitialization():
         return GPT(config)

@@ -89,9 +89,8 @@ def _pack(whole: Tensor, scale: Tensor, bias: Tensor | None) -> object:
     torch.backends.quantized.engine = ENGINE
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", "torch.quantize_per_tensor", UserWarning
-            )  # deprecated, but the only way to pack
+            # Deprecated, but the only way to pack.
+            warnings.filterwarnings("ignore", "torch.quantize_per_tensor", UserWarning)
             zeros = torch.zeros(len(scale), dtype=torch.long)
             quantized = torch._make_per_channel_quantized_tensor(whole, scale.double(), zeros, 0)
             return torch.ops.quantized.linear_prepack(quantized, bias)
@@ -136,7 +135,7 @@ class Int8GPT(GPT):
 
 
 def require_int8(weight: Tensor) -> None:
-    """Raise DeviceError if this machine cannot quantize weights like `weight`, UsageError for a dtype but float32."""
+    """Raise DeviceError if this machine cannot quantize weights like `weight`, UsageError unless they are float32."""
     hint = "Leave out `quantize`."
     if weight.device.type != "cpu":
         raise DeviceError(f"8-bit weights need a CPU; the model is on {weight.device}.", hint)
@@ -147,7 +146,7 @@ def require_int8(weight: Tensor) -> None:
 
 
 def _quantize_children(part: nn.Module) -> None:
-    """Replace the linear layers of a module, except the router of experts: it is small, and its choice matters."""
+    """Replace the linear layers of a module, except the router of experts, which is small and sensitive."""
     for name, child in part.named_children():
         if isinstance(child, nn.Linear) and not (isinstance(part, Experts) and name == "router"):
             setattr(part, name, Int8Linear(child.weight, child.bias))

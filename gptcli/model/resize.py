@@ -21,9 +21,11 @@ def resized(state: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tenso
     the existing ones, so that a new token starts as likely as an average one and takes little probability from the
     others (Hewitt 2021, "Initializing New Word Embeddings for Pretrained Language Models").
     """
-    changed = {
-        name: _grown(state[name], config.vocab_size) for name in ("wte.weight", "lm_head.weight") if name in state
-    }
+    changed = {}
+    for name in [name for name in ("wte.weight", "lm_head.weight") if name in state]:
+        rows = state[name]  # (V, C)
+        assert config.vocab_size >= len(rows), "rows are never removed"
+        changed[name] = torch.cat([rows, rows.mean(0, keepdim=True).expand(config.vocab_size - len(rows), -1)])
     if config.position == "learned":
         positions = state["wpe.weight"]  # (block_size, C)
         assert config.block_size <= len(positions), "learned positions cannot be added"
@@ -42,9 +44,3 @@ def with_context(model: GPT, block_size: int) -> GPT:
     model.config = model.config.model_copy(update={"block_size": block_size})
     model.fill_positions()
     return model
-
-
-def _grown(rows: Tensor, number: int) -> Tensor:
-    """Rows of the vocabulary (V, C) → (number, C)."""
-    assert number >= len(rows), "rows are never removed"
-    return torch.cat([rows, rows.mean(0, keepdim=True).expand(number - len(rows), -1)])

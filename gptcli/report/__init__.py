@@ -1,1 +1,1 @@
-"""What `inspect`, `eval` and `bench` say, as plain data: frozen dataclasses whose field names are those of the JSON."""
+"""The reports of `inspect` as plain data: frozen dataclasses whose field names are the keys of the JSON."""

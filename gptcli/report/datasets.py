@@ -26,7 +26,7 @@ class DatasetSummary:
     vocab_size: int | None = None
     tokens: int | None = None
     problem: str = ""
-    """The reason why it cannot be read, if it is damaged."""
+    """The reason why it cannot be read; "" if it can."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,8 @@ class DatasetList:
     root: str
     datasets: tuple[DatasetSummary, ...]
     bytes: int
-    """Size of all of them together."""
+    """Total size."""
     kind: str = "datasets"
-
-
-def holds_datasets(folder: Path) -> bool:
-    """Whether a folder has a dataset in it."""
-    return folder.is_dir() and any(is_dataset(child) for child in folder.iterdir())
 
 
 def list_datasets(root: Path) -> DatasetList:

@@ -1,4 +1,4 @@
-"""The report on anything that `inspect` can be given."""
+"""`inspect`: finds out what a thing is and describes it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gptcli.checkpoints.finding import find_model
 from gptcli.checkpoints.model_folder import is_pickle, read_model_config, refuse_pickles
 from gptcli.checkpoints.run_folder import is_run, newest_run, read_run
 from gptcli.config import build_config
-from gptcli.config.presets import PRESET_ALIASES, PRESETS, default_family
+from gptcli.config.presets import PRESET_ALIASES, PRESETS, preset_vocabulary
 from gptcli.dataset.folder import is_dataset
 from gptcli.errors import GptcliError, ModelFolderError, UsageError
 from gptcli.interop.hub import model_name
 from gptcli.model.cost import parameter_count
-from gptcli.report.datasets import DatasetList, holds_datasets, list_datasets
+from gptcli.report.datasets import DatasetList, list_datasets
 from gptcli.report.machine import MachineReport, describe_machine
 from gptcli.report.model import ModelReport, describe_model
 from gptcli.report.run import Comparison, RunList, RunReport, compare_runs, describe_run, list_runs
@@ -33,10 +33,6 @@ from gptcli.report.text import (
 )
 from gptcli.runs.request import Request
 from gptcli.tokenizer.tokenizer import holds_tokenizer
-
-CHARACTERS = 65
-"""Vocabulary of a preset where none is stated: the distinct characters of tiny Shakespeare, an English text."""
-GPT2_VOCABULARY = 50_257
 
 
 @dataclass(frozen=True)
@@ -115,7 +111,9 @@ def inspect(
     if len(paths) == 2:
         return _inspect_pair(*paths)
     path = paths[0] if paths else newest_run(names.RUNS_ROOT)
-    return _list_presets() if path is None else _inspect_path(path, batch_size, length)
+    if path is None:
+        return PresetList(tuple(_preset(name) for name in PRESETS))
+    return _inspect_path(path, batch_size, length)
 
 
 def _require_one_subject(
@@ -152,10 +150,12 @@ def _inspect_path(path: Path, batch_size: int | None, length: int | None) -> Rep
         )
     if holds_tokenizer(path):
         return describe_tokenizer(path)
-    if path.is_dir() and any(is_run(child) for child in path.iterdir()):
-        return list_runs(path)
-    if holds_datasets(path):
-        return list_datasets(path)
+    if path.is_dir():
+        children = list(path.iterdir())
+        if any(map(is_run, children)):
+            return list_runs(path)
+        if any(map(is_dataset, children)):
+            return list_datasets(path)
     return describe_text(path)
 
 
@@ -183,15 +183,6 @@ def _inspect_preset(
     )
 
 
-def _list_presets() -> PresetList:
-    return PresetList(tuple(_preset(name) for name in PRESETS))
-
-
-def preset_vocabulary(name: str) -> int:
-    """The vocabulary size of a preset where none is stated: GPT-2's own for its sizes, else one of characters."""
-    return GPT2_VOCABULARY if default_family(name) == "gpt2" else CHARACTERS
-
-
 def _preset(name: str) -> PresetSummary:
     config = build_config(name, vocab_size=preset_vocabulary(name))
     model = config.model
@@ -215,11 +206,10 @@ def _require_known(path: Path) -> None:
         refuse_pickles(path)
     if path.suffix == ".safetensors" and path.is_file():
         raise ModelFolderError(f"'{path}' is the weights of a model alone.", "Give the folder that it belongs to.")
-    if path.exists():
-        return
-    if str(path) in (*PRESETS, *PRESET_ALIASES):
-        raise GptcliError(f"There is no file or folder '{path}'.", f"For the preset use `preset = {path}`.")
-    raise GptcliError(f"There is no file or folder '{path}'.", "Check the path.")
+    if not path.exists():
+        is_preset = str(path) in (*PRESETS, *PRESET_ALIASES)
+        hint = f"For the preset use `preset = {path}`." if is_preset else "Check the path."
+        raise GptcliError(f"There is no file or folder '{path}'.", hint)
 
 
 def within_context(length: int | None, context: int) -> int:

@@ -6,6 +6,7 @@ import platform
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import torch
 
@@ -64,7 +65,6 @@ def describe_machine() -> MachineReport:
 
 def _device(device: torch.device) -> DeviceReport:
     chosen = choose_dtype(None, device, AMX_PAYS_FROM_WIDTH)
-    all_dtypes: tuple[DtypeName, ...] = ("float32", "bfloat16", "float16")
     return DeviceReport(
         device=str(device),
         name=device_name(device),
@@ -72,7 +72,7 @@ def _device(device: torch.device) -> DeviceReport:
         free=free_memory(device),
         dtype=chosen.name,
         dtype_reason=chosen.reason,
-        dtypes=tuple(dtype for dtype in all_dtypes if _can_train_in(dtype, device)),
+        dtypes=tuple(dtype for dtype in get_args(DtypeName) if _can_train_in(dtype, device)),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from gptcli.config import DtypeName, ModelConfig
+from gptcli.generation.placement import decoding_dtype
 from gptcli.machine import process_memory
 from gptcli.model.cost import FLOPS_FORMULA, cache_bytes, forward_flops, parameter_shapes, training_flops
 from gptcli.model.devices import choose_device, choose_dtype
@@ -106,8 +107,7 @@ def describe_model(
     """
     device = choose_device("auto")
     chosen = choose_dtype(dtype_name, device, config.n_embd)
-    wanted: DtypeName | None = None if device.type == "cuda" else "float32"  # as `sample` decodes
-    sampling_dtype = choose_dtype(wanted, device, config.n_embd).dtype
+    sampling_dtype = decoding_dtype(None, device, config.n_embd)
     process = process_memory(device.type, trains=True)
     training = training_memory(
         *(config, batch_size, chosen.dtype, device.type, process), activation_checkpointing=activation_checkpointing
@@ -160,7 +160,7 @@ def activations(config: ModelConfig, batch_size: int, length: int) -> tuple[Stag
         "sinusoidal": [Stage("sinusoids", (T, C), 1, "positions as sines and cosines, added")],
         "rope": [],
     }
-    turned = "queries by head" + (", turned by position" if config.position == "rope" else "")
+    rotated = "queries by head" + (", rotated by position" if config.position == "rope" else "")
     router = [Stage("h.*.mlp.router", (B, T, config.n_expert), L, "a probability for each expert")]
     before, after = ("norm before", "the sum") if config.norm_placement == "pre" else ("norm after", "the normed sum")
     return (
@@ -169,9 +169,9 @@ def activations(config: ModelConfig, batch_size: int, length: int) -> tuple[Stag
         *position[config.position],
         Stage("h.*.ln_1", stream, L, f"{before} attention"),
         Stage("h.*.attn.c_attn", (B, T, sum(config.qkv_rows)), L, "queries, keys and values"),
-        Stage("h.*.attn q", (B, H, T, D), L, turned),
+        Stage("h.*.attn q", (B, H, T, D), L, rotated),
         Stage("h.*.attn k, v", (B, G, T, D), L, "keys and values by head"),
-        Stage("h.*.attn weights", (B, H, T, T), L, "who sees whom"),
+        Stage("h.*.attn weights", (B, H, T, T), L, "attention of each token to each other"),
         Stage("h.*.attn heads", (B, H, T, D), L, "weighted values by head"),
         Stage("h.*.attn.c_proj", stream, L, "attention's output"),
         Stage("h.*.ln_2", stream, L, f"{before} the MLP"),

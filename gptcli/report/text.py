@@ -44,7 +44,7 @@ class SourceSummary:
 
 @dataclass(frozen=True)
 class DatasetReport:
-    """A dataset folder whose hashes were all checked."""
+    """A dataset folder, all of whose hashes were checked."""
 
     name: str
     path: str
@@ -78,7 +78,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class TokensReport:
-    """A text and the pieces into which a tokenizer cuts it."""
+    """A text and its tokens as pieces of text."""
 
     tokenizer_path: str
     text_path: str
@@ -135,10 +135,10 @@ def describe_tokenizer(path: Path) -> TokenizerReport:
 
 
 def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
-    """Cut a text into pieces. Raises TokenizerError or CorpusError."""
+    """Tokenize a text and describe its pieces. Raises TokenizerError or CorpusError."""
     tokenizer = load_tokenizer(tokenizer_path)
     with find_sources([str(text_path)], DataConfig().include) as sources:
-        text = "".join(piece for source in sources for piece in read_text(source, _ignore))
+        text = "".join(piece for source in sources for piece in read_text(source, lambda _count: None))
     pieces = tokenizer.pieces(text)
     size = sum(len(content) for _, content in pieces)
     return TokensReport(
@@ -157,7 +157,7 @@ def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
 def describe_text(path: Path) -> TextReport:
     """Describe a text file or a folder of them. Raises CorpusError if it is not text, empty or blank."""
     with find_sources([str(path)], DataConfig().include) as sources:
-        corpus = scan(sources, _ignore)
+        corpus = scan(sources, lambda _count: None)
         lines = sum(_lines(pieces) for source in corpus.sources for pieces in corpus.read(source))
     kind, reason = choose_kind(corpus)
     return TextReport(
@@ -195,7 +195,3 @@ def _lines(pieces: Iterable[str]) -> int:
     for piece in pieces:
         newlines += piece.count("\n")
     return newlines + (not piece.endswith("\n"))
-
-
-def _ignore(count: int) -> None:
-    """Progress that is not shown."""

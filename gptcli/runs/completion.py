@@ -10,7 +10,7 @@ import torch
 from gptcli.checkpoints.names import TOKENIZER
 from gptcli.config import MAX_COUNT, RunConfig, TokenizerConfig
 from gptcli.dataset.folder import Dataset
-from gptcli.errors import CorpusError, GptcliError, OutOfMemoryError, UsageError
+from gptcli.errors import CorpusError, GptcliError, OutOfMemoryError, UsageError, counted
 from gptcli.interop.huggingface import compatibility_note
 from gptcli.machine import free_memory, process_memory
 from gptcli.model.cost import parameter_count
@@ -46,12 +46,11 @@ def complete(request: Request, decision: Decision, dataset: Dataset, device: tor
     Raises ConfigError or UsageError for settings that cannot be, CorpusError for a text that is too short, DeviceError
     for a dtype that the device cannot train in, and what the weights of a pretrained model raise.
     """
-    pretrained = None if isinstance(decision, NewRun) else decision.pretrained
+    pretrained = decision.pretrained
     rows = dataset.tokenizer.vocab_size
     config = run_config(request, decision, device, pretrained.vocab_size(dataset.tokenizer) if pretrained else rows)
-    config = config.model_copy(update={"tokenizer": _tokenizer(config.tokenizer, request, dataset)})
-    if pretrained:
-        config = config.model_copy(update={"tokenizer": TokenizerConfig(kind=TOKENIZER)})
+    is_given = pretrained is not None or request.has_dataset or is_path(config.tokenizer.kind)
+    config = config.model_copy(update={"tokenizer": _tokenizer(config.tokenizer, dataset, is_given=is_given)})
     _require_a_window(config, dataset)
     dtype = choose_dtype(config.train.dtype, device, config.model.n_embd)
     free = free_memory(device)
@@ -90,9 +89,9 @@ def epoch_steps(config: RunConfig, dataset: Dataset) -> float:
     return training_batches(config, dataset).windows_per_epoch / config.train.batch_size
 
 
-def _tokenizer(asked: TokenizerConfig, request: Request, dataset: Dataset) -> TokenizerConfig:
-    """The tokenizer section as it is stored: how the tokenizer was made, or that it lies beside the stored config."""
-    if request.has_dataset or is_path(asked.kind):
+def _tokenizer(asked: TokenizerConfig, dataset: Dataset, *, is_given: bool) -> TokenizerConfig:
+    """The tokenizer section to store: how the tokenizer was made or, if it was given, its copy in the run folder."""
+    if is_given:
         return TokenizerConfig(kind=TOKENIZER)
     kind = dataset.tokenizer.kind
     return TokenizerConfig(kind=kind, vocab_size=asked.entries if kind == "bpe" else None)
@@ -155,8 +154,8 @@ def _with_train(config: RunConfig, **values: object) -> RunConfig:
 def _shape(config: RunConfig) -> str:
     """The model in words; a fine-tuned model has only the recipe of its preset, not the shape."""
     model = config.model
-    experts = f"{model.n_expert} experts ({model.n_expert_active} per token), " if model.n_expert else ""
-    sizes = f"{model.n_layer} layers, {model.n_head} heads, {model.n_embd:,} wide, {experts}"
+    experts = f"{counted(model.n_expert, 'expert')} ({model.n_expert_active} per token), " if model.n_expert else ""
+    sizes = f"{counted(model.n_layer, 'layer')}, {counted(model.n_head, 'head')}, {model.n_embd:,} wide, {experts}"
     sizes += f"context {model.block_size:,}, {parameter_count(model):,} parameters"
     return sizes if config.train.init_from else f"{config.preset} ({sizes})"
 
@@ -174,4 +173,4 @@ def _budget(config: RunConfig, dataset: Dataset) -> str:
     epochs = steps / epoch_steps(config, dataset)
     batch = f"{train.batch_size:,} × {config.model.block_size:,} tokens"
     memorizing = ", so often that the model may memorize it" if epochs > MEMORIZING_EPOCHS else ""
-    return f"{steps:,} step{'s' * (steps > 1)} of {batch}, {epochs:,.1f} times over the text{memorizing}"
+    return f"{counted(steps, 'step')} of {batch}, {epochs:,.1f} times over the text{memorizing}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 
@@ -30,6 +31,7 @@ class NewRun:
     """A training from random weights."""
 
     path: Path
+    pretrained: ClassVar[None] = None
 
     def default_preset(self, device: torch.device) -> str:
         """The preset where none is stated: one that trains in minutes on the device."""
@@ -214,7 +216,7 @@ def _refuse_foreign(path: Path) -> None:
         if part := missing_part(path):
             hint = "Restore it from a copy, or choose another place with `out`."
             raise ModelFolderError(f"The run '{path}' is damaged: '{part}' is missing.", hint)
-        kind = "a folder with other things in it" if path.is_dir() else "a file"
+        kind = "a folder with other files in it" if path.is_dir() else "a file"
         raise StorageError(f"'{path}' is {kind}, not a run.", "Choose another place with `out`.")
 
 

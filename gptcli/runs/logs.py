@@ -45,7 +45,7 @@ class MetricsLog:
     def write(self, event: Event) -> None:
         """Append the event if it has figures or text.
 
-        Raises StorageError when the disk begins to refuse; the line is kept and written as soon as possible.
+        Raises StorageError at the first of several failed writes; the lines are kept and written as soon as possible.
         """
         if figures := scalars(event):
             assert isinstance(event, StepMetrics | EvalMetrics)

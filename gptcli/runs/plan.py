@@ -21,11 +21,11 @@ from gptcli.config import CHANGEABLE_ON_RESUME, DataConfig, RunConfig, Tokenizer
 from gptcli.dataset.folder import Dataset
 from gptcli.dataset.place import dataset_roots
 from gptcli.dataset.preparing import OnProgress, Prepared, find_or_prepare
-from gptcli.errors import GptcliError, ModelFolderError, StorageError, UsageError
+from gptcli.errors import ModelFolderError, StorageError, UsageError, size
 from gptcli.model.cost import parameter_shapes
 from gptcli.runs.budget import why_finished
-from gptcli.runs.completion import complete
-from gptcli.runs.decision import Decision, FineTune, NewRun, Resume, check, decide, training_device
+from gptcli.runs.completion import Completed, complete
+from gptcli.runs.decision import Decision, FineTune, Resume, check, decide, training_device
 from gptcli.runs.pretrained import require_its_tokenizer, stored_initial_state
 from gptcli.runs.request import Request
 from gptcli.storage import disk_errors
@@ -36,28 +36,20 @@ COMPARED_AS_DATA = ("tokenizer.", "data.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Completed):
     """A training that is decided in every respect."""
 
     decision: Decision
-    config: RunConfig
-    """Complete."""
     dataset: Dataset
     device: torch.device
-    memory: int
-    """Peak memory of training in bytes."""
     disk: int
     """Bytes that a checkpoint and the best weights take on the disk."""
-    notes: list[str]
-    """Choices that were made, and why: sentences for the user."""
     checkpoint: Checkpoint | None = None
     """The checkpoint from which a run resumes."""
     initial: dict[str, Tensor] | None = None
     """The pretrained weights, where a fine-tuned run without a checkpoint starts over."""
     damaged: tuple[int, ...] = ()
     """Steps of damaged checkpoints that are newer."""
-    refusal: GptcliError | None = None
-    """The reason why the training cannot run on this machine; None if it can."""
 
     @property
     def path(self) -> Path:
@@ -75,8 +67,8 @@ def make_plan(
 ) -> Plan:
     """Decide, prepare the data and complete the config; a dry run keeps no dataset that it had to make.
 
-    `on_progress` is told how preparing the data advances; `quiet` hides the progress of downloads. Raises the errors of
-    `decide`, of the data, and of `complete`; UsageError for a run of other data or with other fixed settings.
+    `on_progress` is called with the progress of preparing the data; `quiet` hides the progress of downloads. Raises the
+    errors of `decide`, of the data, and of `complete`; UsageError for a run of other data or with other fixed settings.
     """
     decision = decide(request, quiet=quiet)
     device, moved = training_device(request, decision)
@@ -89,13 +81,13 @@ def make_plan(
 
 
 def plan_for(request: Request, decision: Decision, dataset: Dataset, device: torch.device) -> Plan:
-    """The plan of a decision for a dataset that is there; raises as `make_plan` does."""
+    """The plan of a decision for an existing dataset; raises as `make_plan` does."""
     if isinstance(decision, FineTune):
         require_its_tokenizer(decision.pretrained, dataset)
     completed = complete(request, decision, dataset, device)
     disk = _disk(completed.config)
     refusal = completed.refusal or _disk_refusal(decision.path, disk)
-    notes = [*completed.notes, f"Disk: a checkpoint and the best weights take {disk / 1e9:.2f} GB."]
+    notes = [*completed.notes, f"Disk: a checkpoint and the best weights take {size(disk)}."]
     checkpoint, damaged, initial = None, dict[int, str](), None
     if isinstance(decision, Resume):
         _refuse_changes(decision.run, completed.config, dataset)
@@ -104,17 +96,17 @@ def plan_for(request: Request, decision: Decision, dataset: Dataset, device: tor
             initial = _weights_to_start_over(decision.run, [*damaged.values()])
         notes = _notes_on_resume(decision.run, completed.config, checkpoint, damaged, notes)
     return Plan(
-        decision=decision,
         config=completed.config,
+        memory=completed.memory,
+        notes=notes,
+        refusal=refusal,
+        decision=decision,
         dataset=dataset,
         device=device,
-        memory=completed.memory,
         disk=disk,
-        notes=notes,
         checkpoint=checkpoint,
         initial=initial,
         damaged=tuple(damaged),
-        refusal=refusal,
     )
 
 
@@ -132,13 +124,12 @@ def _prepare(request: Request, decision: Decision, scratch: Path | None, on_prog
     """The dataset of the request's data: opened, found again, or made with the tokenizer of a pretrained model."""
     settings = parse_section(TokenizerConfig, request.explicit.get("tokenizer", {}))
     data = parse_section(DataConfig, request.explicit.get("data", {}))
-    pretrained = None if isinstance(decision, NewRun) else decision.pretrained
     return find_or_prepare(
         request.data,
         dataset_roots(decision.path),
         settings,
         data,
-        given=pretrained.tokenizer if pretrained else None,
+        given=decision.pretrained.tokenizer if decision.pretrained else None,
         unknown=request.unknown,
         scratch=scratch,
         on_progress=on_progress,
@@ -231,6 +222,6 @@ def _disk_refusal(path: Path, needed: int) -> StorageError | None:
     if needed <= free:
         return None
     return StorageError(
-        f"A checkpoint and the best weights need {needed / 1e9:.2f} GB of disk, and {free / 1e9:.2f} GB are free.",
+        f"A checkpoint and the best weights need {size(needed)} of disk, and {size(free)} are free.",
         "Free some space, or choose another place with `out`.",
     )

@@ -21,7 +21,7 @@ from gptcli.config import ModelConfig, RunConfig
 from gptcli.config.presets import FINE_TUNING_EVALUATIONS, preset
 from gptcli.config.values import Values, flatten
 from gptcli.dataset.folder import Dataset
-from gptcli.errors import ModelFolderError, UsageError
+from gptcli.errors import ModelFolderError, UsageError, counted
 from gptcli.interop.hub import is_address
 from gptcli.interop.huggingface import tensors_from_hf, tensors_to_hf
 from gptcli.model.resize import resized
@@ -128,8 +128,7 @@ def notes_on(pretrained: Pretrained, config: RunConfig) -> list[str]:
     if (context := config.model.block_size) < pretrained.config.block_size:
         notes.append(f"The context window is shortened from {pretrained.config.block_size:,} to {context:,} tokens.")
     if new := config.model.vocab_size - pretrained.config.vocab_size:
-        rows = "1 row, initialized" if new == 1 else f"{new:,} rows, initialized"
-        notes.append(f"The vocabulary grows by {rows} with the mean of the others.")
+        notes.append(f"The vocabulary grows by {counted(new, 'row')}, initialized with the mean of the others.")
     return notes
 
 

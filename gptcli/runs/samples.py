@@ -13,7 +13,7 @@ SAMPLE_TOKENS = 120
 
 
 def draw_sample(model: GPT, dataset: Dataset, *, seed: int) -> str:
-    """A text from an empty prompt, drawn from a random stream of its own; the model's mode is restored."""
+    """A text from an empty prompt. Leaves the random state of training and the model's mode as they are."""
     config = SamplingConfig(max_new_tokens=SAMPLE_TOKENS, seed=seed)
     was_training, was_strict = model.training, torch.are_deterministic_algorithms_enabled()
     model.eval()

@@ -1,4 +1,4 @@
-"""Writing checkpoints and best weights, and the way a session deals with a disk that refuses.
+"""Writing checkpoints and best weights, and handling disk errors during a session.
 
 A disk may be full only for a while, and the training so far is worth more than a save: a failed save is reported, and
 training continues to the next one. Training ends where no later save can make up for it: at the third failure in a row,
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from gptcli.checkpoints.checkpoint import Checkpoint, Progress, prune_checkpoints, save_checkpoint
 from gptcli.checkpoints.run_folder import StoredRun, create_run, replace_weights
-from gptcli.config import ModelConfig
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import GptcliError, ModelFolderError, StorageError
 from gptcli.interop.huggingface import tensors_from_hf, tensors_to_hf
@@ -47,7 +46,7 @@ class Saving:
     ) -> Iterator[CheckpointSaved | SaveFailed]:
         """Write a checkpoint, then delete the oldest ones. Raises StorageError if training must end."""
         step = progress.step
-        checkpoint = _to_checkpoint(progress, state, self.run.config.model)
+        checkpoint = Checkpoint(progress, replace(state, model=tensors_to_hf(state.model, self.run.config.model)))
         try:
             if self.lock.moved():
                 raise self._saved_after_a_move(checkpoint)
@@ -74,7 +73,7 @@ class Saving:
             yield SaveFailed(step, error.message)
 
     def _saved_after_a_move(self, checkpoint: Checkpoint) -> RunMoved:
-        """Save the training of a folder that was moved or deleted meanwhile; the error that ends the session."""
+        """Save a training whose folder was moved or deleted; returns the error that ends the session."""
         progress, began = checkpoint.progress, self.run.path
         if place := self.lock.whereabouts():
             what = f"'{began}' was moved to '{place}' during training"
@@ -88,7 +87,7 @@ class Saving:
 
 
 class RunMoved(GptcliError):  # noqa: N818 - the training itself is saved
-    """The run folder left its place during training, which has ended after saving."""
+    """The run folder was moved or deleted during training, which ended after saving."""
 
 
 def attempt(step: int, write: Callable[[], None]) -> Iterator[SaveFailed]:
@@ -102,31 +101,12 @@ def attempt(step: int, write: Callable[[], None]) -> Iterator[SaveFailed]:
 def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
     """Continue from a checkpoint exactly, and release its tensors. Raises ModelFolderError if it is of another run."""
     step = f"The checkpoint of step {checkpoint.progress.step:,}"
-    model = tensors_from_hf(checkpoint.model, trainer.config.model, "The checkpoint")
-    state = TrainerState(
-        step=checkpoint.progress.step,
-        model=model,
-        optimizer=checkpoint.optimizer,
-        random=checkpoint.random,
-        scaler=checkpoint.scaler,
-        threads=checkpoint.threads,
-    )
+    weights = tensors_from_hf(checkpoint.state.model, trainer.config.model, "The checkpoint")
     try:
-        trainer.load_state(state)
+        trainer.load_state(replace(checkpoint.state, model=weights))
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
         raise ModelFolderError(f"{step} does not fit its run: {error}.", "Restore the run from a copy.") from error
-    checkpoint.model.clear()  # the plan, which holds the checkpoint, lives as long as the training
-    checkpoint.optimizer.clear()
-
-
-def _to_checkpoint(progress: Progress, state: TrainerState, config: ModelConfig) -> Checkpoint:
-    return Checkpoint(
-        progress=progress,
-        model=tensors_to_hf(state.model, config),
-        optimizer=state.optimizer,
-        random=state.random,
-        scaler=state.scaler,
-        threads=state.threads,
-    )
+    checkpoint.state.model.clear()  # the plan, which holds the checkpoint, lives as long as the training
+    checkpoint.state.optimizer.clear()

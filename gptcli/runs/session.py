@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, suppress
@@ -43,7 +44,7 @@ from gptcli.training import runtime
 from gptcli.training.trainer import Trainer, Update, never
 
 HEARTBEAT_SECONDS = 10.0
-"""Training without any other event for longer, since its steps are slow, sends a sign of life after each step."""
+"""Seconds without an event after which each step yields a `Heartbeat`, so that displays show progress of slow steps."""
 
 
 def train(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[Event]:
@@ -218,7 +219,7 @@ class Session:
     def evaluate(self) -> Iterator[EvalProgress | EvalMetrics | CheckpointSaved | SaveFailed]:
         """Evaluate on the validation split; the best weights so far go into the run folder.
 
-        If a stop is asked for meanwhile, the evaluation is abandoned, and the resumed training begins with it.
+        A stop abandons the evaluation; the resumed training begins with it.
         """
         loss = yield from self._validation_loss()
         progress, val = self.progress, self.trainer.dataset.val
@@ -280,15 +281,7 @@ class Session:
         rate = (tokens - self._mark_tokens) / max(now - self._mark_time, 1e-9)
         self._mark()
         return StepMetrics(
-            step=self.progress.step,
-            loss=figures.loss,
-            lr=figures.lr,
-            grad_norm=figures.grad_norm,
-            tokens_per_second=rate,
-            seconds=self.seconds,
-            skipped=figures.skipped,
-            spikes=figures.spikes,
-            experts=figures.experts,
+            step=self.progress.step, tokens_per_second=rate, seconds=self.seconds, **dataclasses.asdict(figures)
         )
 
     @property

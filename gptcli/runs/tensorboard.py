@@ -33,7 +33,7 @@ class TensorBoardLog:
     def write(self, event: Event) -> None:
         """Add the figures or the text of an event, or at the end the hyperparameters with the result.
 
-        Raises StorageError once, when the disk refuses: TensorBoard's writer cannot continue after that.
+        Raises StorageError once, at the first failed write: TensorBoard's writer cannot continue after that.
         """
         if self._is_lost:
             return

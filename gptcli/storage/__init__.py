@@ -1,4 +1,4 @@
-"""All writing into run and dataset folders.
+"""Writing to disk, and everything that makes it safe.
 
 Three promises hold for everything written here:
 

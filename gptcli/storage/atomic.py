@@ -25,11 +25,11 @@ from gptcli.storage.manifest import MANIFEST_FILE, fingerprints, to_json
 TEMPORARY_SUFFIX = ".partial"
 """Ends the name of a file or folder while it is written or deleted."""
 REPLACED_SUFFIX = ".replaced"
-"""Ends the name of a whole folder until another one has taken its place."""
+"""Ends the name of a folder while another one takes its place."""
 
 
 class NewDirectory:
-    """A folder that is being made by `new_directory`; `write` and `open` add files."""
+    """A folder that `new_directory` is making."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -62,7 +62,7 @@ def new_directory(
 
     The body adds files. Then the manifest is written (unless None), and the folder is renamed into place. Raises
     StorageError if anything except an empty folder is at `final`, unless `replace` is set. Replacing takes two
-    renamings; if the process is killed between them, the next `remove_leftovers` puts the old folder back.
+    renames; if the process is killed between them, the next `remove_leftovers` puts the old folder back.
     """
     refuse_working_folder(final)
     with disk_errors(final):
@@ -97,7 +97,7 @@ def _replace_directory(final: Path, new: Path) -> None:
     os.rename(final, replaced)
     os.rename(new, final)
     flush_directory(final.parent)  # else a power failure may undo the second renaming alone
-    os.rename(replaced, new)  # a name that is not put back: from here on the old folder is no longer whole
+    os.rename(replaced, new)  # `remove_leftovers` deletes this name: from here on the old folder may be incomplete
     flush_directory(final.parent)
     shutil.rmtree(new)
 
@@ -131,7 +131,8 @@ def remove_directory(path: Path) -> None:
 def remove_leftovers(folder: Path, of: str | None = None) -> None:
     """Delete what killed processes left half-written in `folder`, and put back what they were about to replace.
 
-    Files of a running process stay. `of` is the final name of the files or folders in question; None: all.
+    Files of a running process stay. `of` is the final name of the files or folders in question; None: all. Several
+    processes may do this at the same time.
     """
     name = re.escape(of) if of is not None else ".+"
     ours = re.compile(rf"\.({name})-([0-9]+)({re.escape(TEMPORARY_SUFFIX)}|{re.escape(REPLACED_SUFFIX)})")
@@ -141,13 +142,16 @@ def remove_leftovers(folder: Path, of: str | None = None) -> None:
             if not found or _is_another_process(int(found[2])):
                 continue
             final = folder / found[1]
-            if found[3] == REPLACED_SUFFIX and not is_occupied(final):
-                os.rename(path, final)
-                flush_directory(folder)
-            elif path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+            with suppress(FileNotFoundError):  # another process was faster
+                if found[3] == REPLACED_SUFFIX and not is_occupied(final):
+                    os.rename(path, final)
+                    flush_directory(folder)
+                elif path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                    if path.exists():
+                        shutil.rmtree(path)  # raises the error
+                else:
+                    path.unlink()
 
 
 def _hidden(final: Path, suffix: str) -> Path:
@@ -157,12 +161,10 @@ def _hidden(final: Path, suffix: str) -> Path:
 
 def _is_another_process(number: int) -> bool:
     """Whether another process with this number is running."""
-    if number == os.getpid():
-        return False
     try:
         os.kill(number, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:  # a process of another user
         return True
-    return True
+    return number != os.getpid()

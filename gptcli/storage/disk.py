@@ -1,4 +1,4 @@
-"""Disk errors as messages, flushing, and checks of a place before something is written there."""
+"""Disk errors as messages, flushing, and checks of a path before something is written there."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class FolderLock:
             return True
 
     def whereabouts(self) -> Path | None:
-        """The present path of the locked folder; None if it was deleted, or the system does not tell."""
+        """The current path of the locked folder; None if it was deleted or cannot be found."""
         try:
             if sys.platform == "darwin":
                 found = Path(os.fsdecode(fcntl.fcntl(self._descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0")))

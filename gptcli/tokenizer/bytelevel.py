@@ -1,4 +1,4 @@
-"""Byte-level BPE over the `tokenizers` library: ids, bytes, and what text can contain."""
+"""Byte-level BPE with the `tokenizers` library: ids, their bytes, and the characters that have ids."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NORMALIZE = "Normalize the text to {form}; in Python: `unicodedata.normalize('{
 
 
 class Tokenizer:
-    """Text to ids and back: a byte-level BPE from a `tokenizer.json`. Errors call it `name`.
+    """Text to ids and back: a byte-level BPE from a `tokenizer.json`. Its error messages begin with `name`.
 
     Raises TokenizerError if `document` is not a byte-level BPE or contradicts itself.
     """
@@ -51,7 +51,7 @@ class Tokenizer:
     emittable: np.ndarray
     """bool (vocab_size,): the ids that encoded text can contain, and `end_of_text`."""
     cuttable: bool
-    """Whether a long text can be encoded in pieces: GPT-2's pattern splits it into words, and nothing else does."""
+    """Whether a long text can be encoded in pieces: only GPT-2's pattern splits it into words."""
 
     def __init__(self, document: Document, name: str = "The tokenizer") -> None:
         self._document = checked(document, name)
@@ -106,9 +106,9 @@ class Tokenizer:
         return self.encode_texts(self.cut(pieces))
 
     def cut(self, pieces: Iterable[str]) -> Iterator[str]:
-        """The same text in pieces that, encoded one by one, give its ids.
+        """The same text in pieces that give its ids when encoded one by one.
 
-        Where a tokenizer does not split words as GPT-2 does, no cut is known to be safe, and the text comes whole.
+        A tokenizer that does not split words like GPT-2 gets the text in one piece: no cut is known to be safe.
         """
         if self.cuttable:
             yield from recut(pieces)
@@ -153,7 +153,7 @@ class Tokenizer:
         return self._bytes[token]
 
     def pieces(self, text: str) -> list[tuple[int, bytes]]:
-        """[(id, its bytes)] of a text, in order."""
+        """The ids of a text, each with its bytes."""
         return [(token, self.token_bytes(token)) for token in self.encode(text)]
 
     def to_json(self) -> str:
@@ -162,7 +162,7 @@ class Tokenizer:
 
     @cached_property
     def _corpus_encoder(self) -> CorpusEncoder:
-        # It holds no reference to this object: its tables of some 50 MB would wait for the garbage collector.
+        # No reference to self: a cycle would keep its tables of some 50 MB until the garbage collector runs.
         return CorpusEncoder(partial(_encode_batch, self._library, self._name, foreign=False))
 
     def _encode_known(self, text: str) -> list[int]:
@@ -190,9 +190,9 @@ def _encode_batch(library: tokenizers.Tokenizer, name: str, texts: list[str], *,
 
 
 def _unknown_error(missing: list[str], normalized: Sequence[tuple[str, list[str]]]) -> TokenizerError:
-    """An error that names the characters `missing`, and the normalization that avoids some or all of them.
+    """An error that names the characters `missing`, and a normalization of the text that has fewer of them.
 
-    `normalized` has each normalization with the characters that are unknown in the text in it.
+    `normalized` lists each normalization with the characters that are still unknown after it.
     """
     named = ", ".join(map(_named, missing[:_NAMED_CHARACTERS]))
     more = len(missing) - _NAMED_CHARACTERS
@@ -202,7 +202,7 @@ def _unknown_error(missing: list[str], normalized: Sequence[tuple[str, list[str]
     if not left:
         message += f", but it knows all characters of the same text normalized to {form}"
         return TokenizerError(f"{message}.", _NORMALIZE.format(form=form))
-    hint = "Use a BPE tokenizer, which knows every character; or skip them (sample and eval: `unknown = skip`)."
+    hint = "Use a BPE tokenizer, which knows every character, or skip them with `unknown = skip`."
     if set(left) < set(missing):
         message += f"; normalized to {form}, the same text has only {len(left):,} unknown"
         hint = f"{_NORMALIZE.format(form=form)} {hint}"

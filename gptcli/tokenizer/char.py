@@ -32,7 +32,6 @@ from gptcli.tokenizer.document import (
     new_document,
 )
 
-_BYTE_VALUES = 256
 _UNKNOWN = -1
 _UNKNOWN_BYTE = 255
 _PART_CHARACTERS = 1 << 16
@@ -51,7 +50,7 @@ class CharTokenizer(Tokenizer):
         self._ids = np.full(sys.maxunicode + 1, _UNKNOWN, dtype=np.int32)
         self._ids[[ord(character) for character in characters]] = np.arange(len(characters))
         # ASCII comes first in the alphabet: ids below 128, or 255.
-        self._ascii_ids = self._ids[:_BYTE_VALUES].astype(np.uint8).tobytes()
+        self._ascii_ids = self._ids[:256].astype(np.uint8).tobytes()
 
     def cut(self, pieces: Iterable[str]) -> Iterator[str]:
         """The same text in pieces: any place is safe to cut."""

@@ -1,4 +1,4 @@
-"""Characters as numbers in arrays."""
+"""Code points of a text as numpy arrays."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ def code_points(text: str) -> np.ndarray:
 
 
 def beyond_ascii(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What of UTF-8, uint8 (n,), is not ASCII: the places of its bytes, int64, and the characters' code points."""
+    """The characters beyond ASCII of a text in UTF-8, uint8 (n,): the places of their bytes, and their code points."""
     places = np.flatnonzero(data >= _FIRST_BEYOND_ASCII)
     return places, code_points(data[places].tobytes().decode())

@@ -1,4 +1,4 @@
-"""`tokenizer.json`: checking the file of a byte-level tokenizer, and making one.
+"""The content of `tokenizer.json`, the file of a byte-level BPE: making it and checking it.
 
 A byte-level BPE works on bytes. Its file is text, so GPT-2 gave each byte a printable character: `A` stands for itself,
 a space is `Ġ`, and the two bytes of `é` are `Ã` and `©`. An entry of the vocabulary is a string of such characters.
@@ -31,7 +31,7 @@ _HINT = "Use a byte-level BPE tokenizer.json, or GPT-2's vocab.json with merges.
 
 
 def _byte_characters() -> dict[int, str]:
-    """GPT-2's table: printable Latin-1 bytes map to themselves, the others to U+0100 and above, in order."""
+    """GPT-2's table: printable Latin-1 bytes map to themselves, the others to U+0100, U+0101, … in order."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printable]
     return {byte: chr(byte) for byte in printable} | {byte: chr(256 + n) for n, byte in enumerate(others)}
@@ -103,14 +103,10 @@ def checked(document: object, name: str) -> Document:
     return document | off
 
 
-def canonical(document: Document) -> bytes:
-    """The same bytes for the same tokenizer, whatever the layout of its file; their sha256 is the fingerprint."""
-    return json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
-
-
 def fingerprint(document: Document) -> str:
-    """Hexadecimal sha256 of the canonical form."""
-    return hashlib.sha256(canonical(document)).hexdigest()
+    """Hexadecimal sha256 of the document in a canonical form, so that the layout of its file does not matter."""
+    canonical = json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def pre_tokenizers(document: Document) -> list[Document]:
@@ -151,8 +147,8 @@ def merges_of(model: Document) -> list[Merge]:
 def library_errors(name: str, *, foreign: bool = False) -> Iterator[None]:
     """Turn errors of the `tokenizers` library (bare Exceptions, and panics, which are BaseExceptions) into ours.
 
-    For a `foreign` tokenizer, whose regular expressions can be anything, standard error is redirected meanwhile: a
-    panic prints a report there before it can be caught.
+    For a `foreign` tokenizer, whose regular expressions can be anything, standard error is discarded meanwhile: a panic
+    prints a report there before it can be caught.
     """
     try:
         with _standard_error_discarded() if foreign else nullcontext():
@@ -211,12 +207,9 @@ def _added_tokens_problem(document: Document) -> str:
     if not all(_is_id(token.get("id")) and isinstance(token.get("content"), str) for token in tokens):
         return "an added token has no id or content"
     entries = {token: entry for entry, token in vocab.items()}
-    for token in tokens:
-        if vocab.get(token["content"], token["id"]) != token["id"] or entries.get(token["id"]) not in (
-            None,
-            token["content"],
-        ):
-            return f"its added token {token['content']!r} contradicts its vocabulary"
+    for content, number in ((token["content"], token["id"]) for token in tokens):
+        if vocab.get(content, number) != number or entries.get(number, content) != content:
+            return f"its added token {content!r} contradicts its vocabulary"
     return ""
 
 

@@ -29,14 +29,14 @@ from gptcli.signals import STOP_SIGNALS
 from gptcli.tokenizer.bytelevel import Tokenizer
 
 MIN_CORES = 4
-"""Each process learns words by itself, so two take as long as one (docs/log.md)."""
+"""Each process encodes distinct words by itself, so two processes take as long as one (docs/log.md)."""
 BYTES_EACH = 1 << 23
-"""Text for which one more process pays: it takes a few tenths of a second to start."""
+"""Text for each process: starting one takes a few tenths of a second."""
 MAX_PROCESSES = 8
-"""Each holds a table of words, some 100 MB."""
+"""Each process has a table of words of some 100 MB."""
 _BATCH_TEXTS = 8
 _ENVIRONMENT = {"RAYON_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"}
-"""Of a process: `tokenizers` starts no threads, and no file of the working directory is imported."""
+"""For the processes: `tokenizers` starts no threads, and no file of the working directory is imported."""
 
 Encode = Callable[[Iterable[str]], Iterator[np.ndarray]]
 """The ids of each text by itself, in order."""
@@ -47,7 +47,7 @@ _tokenizer: Tokenizer
 
 @contextmanager
 def encoding(tokenizer: Tokenizer, text_bytes: int) -> Iterator[Encode]:
-    """The fastest way to encode texts of `text_bytes` in all: `tokenizer.encode_texts`, or the same in processes."""
+    """The fastest way to encode texts of `text_bytes` in all: in this process (`tokenizer.encode_texts`) or several."""
     count = min(cores() - 1, MAX_PROCESSES, text_bytes // BYTES_EACH)  # one core reads and writes
     pays = tokenizer.kind == "bpe" and tokenizer.cuttable  # looking up characters is faster than sending them
     pool = _new_pool(count, tokenizer) if pays and cores() >= MIN_CORES and count > 1 else None
@@ -75,7 +75,7 @@ def _new_pool(count: int, tokenizer: Tokenizer) -> ProcessPoolExecutor | None:
 
 
 def _encode(pool: ProcessPoolExecutor, ahead: int, tokenizer: Tokenizer, texts: Iterable[str]) -> Iterator[np.ndarray]:
-    """The ids of each text, in order, with at most `ahead` batches begun and not yet taken."""
+    """The ids of each text, in order. At most `ahead` batches are submitted and not yet yielded."""
     begun: deque[tuple[list[str], Future[list[np.ndarray]] | None]] = deque()
     remaining = iter(texts)
     while batch := list(islice(remaining, _BATCH_TEXTS)):
@@ -94,7 +94,7 @@ def _submitted(pool: ProcessPoolExecutor, batch: list[str]) -> Future[list[np.nd
 
 
 def _ids(tokenizer: Tokenizer, batch: list[str], ids: Future[list[np.ndarray]] | None) -> Iterable[np.ndarray]:
-    """The ids that a process gave, or ours where it gave none."""
+    """The ids from a process, or from this process if that one failed."""
     try:
         return ids.result() if ids else tokenizer.encode_texts(batch)
     except (BrokenProcessPool, MemoryError):
@@ -115,7 +115,7 @@ class _Context(SpawnContext):
 
 @contextmanager
 def _starting() -> Iterator[None]:
-    """Surroundings that a new process inherits: our environment, no signals, and no `__main__` module.
+    """While processes start: the environment that they inherit, blocked signals, and an empty `__main__` module.
 
     multiprocessing imports `__main__` in each process, which would run a script without a main guard once more. A
     signal is handled after the start: a process that is interrupted in its first moments prints a traceback.

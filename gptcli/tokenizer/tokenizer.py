@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import codecs
 from pathlib import Path
-from typing import Any
 
 from gptcli.errors import TokenizerError, reason_of
 from gptcli.tokenizer.bytelevel import Tokenizer
@@ -19,13 +18,13 @@ from gptcli.untrusted import read_bounded, strict_json
 
 __all__ = ["StreamDecoder", "Tokenizer", "holds_tokenizer", "is_path", "load_tokenizer", "parse_tokenizer"]
 
-_MAX_BYTES = 1 << 26
+MAX_BYTES = 1 << 26
 """Size limit for tokenizer files: twice the largest published one."""
 _HINT = "A tokenizer is a tokenizer.json, a folder that contains one, or GPT-2's vocab.json with merges.txt beside it."
 
 
 class StreamDecoder:
-    """Decodes token by token without splitting characters: the parts joined equal `tokenizer.decode` of all ids."""
+    """Decodes token by token without splitting characters. The parts, joined, are `tokenizer.decode` of all ids."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -41,34 +40,31 @@ class StreamDecoder:
 
 
 def is_path(kind: str) -> bool:
-    """Whether a `tokenizer.kind` is the path of a tokenizer's file."""
+    """Whether the value of `tokenizer.kind` is the path of a tokenizer."""
     return kind not in ("auto", "char", "bpe")
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
     """The tokenizer in `path`: a tokenizer.json, a folder that contains one, or a GPT-2 vocab.json (+ merges.txt).
 
-    Raises TokenizerError for anything else, such as a file that is truncated or not byte-level.
+    Raises TokenizerError for anything else, such as a truncated file or a tokenizer that is not byte-level.
     """
     file = _file_of(path)
     if file.exists() and not file.is_file():
         raise TokenizerError(f"'{file}' is not a file.", _HINT)
-    return _tokenizer_of(_read_json(file, f"The tokenizer '{file}'"), file)
+    return parse_tokenizer(_read(file, f"The tokenizer '{file}'"), file)
 
 
-def parse_tokenizer(content: bytes, file: Path) -> Tokenizer:
-    """The tokenizer in the content of a tokenizer.json, which `file` names in errors; raises TokenizerError."""
-    try:
-        return _tokenizer_of(strict_json(content), file)
-    except ValueError as error:
-        raise TokenizerError(f"The tokenizer '{file}' is not valid JSON: {error}.", _HINT) from None
-
-
-def _tokenizer_of(content: Any, file: Path) -> Tokenizer:
+def parse_tokenizer(content: str | bytes, file: Path) -> Tokenizer:
+    """The tokenizer in the content of a JSON file, which `file` names in errors; raises TokenizerError."""
     name = f"The tokenizer '{file}'"
-    if _is_vocabulary(content):
-        content = _gpt2_document(content, _beside(file), name)
-    document = checked(content, name)
+    try:
+        document = strict_json(content)
+    except ValueError as error:
+        raise TokenizerError(f"{name} is not valid JSON: {error}.", _HINT) from None
+    if _is_vocabulary(document):
+        document = _gpt2_document(document, file, name)
+    document = checked(document, name)
     if alphabet := alphabet_of(document):
         return CharTokenizer(document, alphabet, name)
     return Tokenizer(document, name)
@@ -95,14 +91,9 @@ def _file_of(path: Path) -> Path:
     return path
 
 
-def _beside(vocab_file: Path) -> Path:
-    """The merges that belong to a vocabulary: `vocab.json` → `merges.txt`, `x-vocab.json` → `x-merges.txt`."""
-    return vocab_file.with_name(vocab_file.name.removesuffix("vocab.json") + "merges.txt")
-
-
 def _read(path: Path, name: str) -> str:
     try:
-        return read_bounded(path, _MAX_BYTES).decode("utf-8-sig")
+        return read_bounded(path, MAX_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
         raise TokenizerError(f"There is no tokenizer '{path}'.", f"Use auto, char, bpe or a path. {_HINT}") from None
     except OSError as error:
@@ -113,21 +104,14 @@ def _read(path: Path, name: str) -> str:
         raise TokenizerError(f"{name} cannot be read: {error}.", _HINT) from None
 
 
-def _read_json(path: Path, name: str) -> Any:
-    text = _read(path, name)
-    try:
-        return strict_json(text)
-    except ValueError as error:
-        raise TokenizerError(f"{name} is not valid JSON: {error}.", _HINT) from None
-
-
 def _is_vocabulary(content: object) -> bool:
     """Whether this is the content of GPT-2's vocab.json, a flat table of entries and ids."""
     return isinstance(content, dict) and bool(content) and all(type(token) is int for token in content.values())
 
 
-def _gpt2_document(vocab: dict[str, int], merges_file: Path, name: str) -> Document:
-    """The `tokenizer.json` for OpenAI's pair of files; merges.txt has a header, then one pair per line."""
+def _gpt2_document(vocab: dict[str, int], vocab_file: Path, name: str) -> Document:
+    """The `tokenizer.json` for OpenAI's pair of files: x-vocab.json, and x-merges.txt with one pair per line."""
+    merges_file = vocab_file.with_name(vocab_file.name.removesuffix("vocab.json") + "merges.txt")
     lines = _read(merges_file, f"The merges '{merges_file}'").split("\n")
     merges = [tuple(line.rstrip("\r").split(" ")) for line in lines if line.strip() and not line.startswith("#version")]
     if not all(len(merge) == 2 for merge in merges):

@@ -29,7 +29,7 @@ class Batches:
 
     @property
     def windows_per_epoch(self) -> int:
-        """Windows in one pass over the text; the rest that the offset leaves out is seen in other epochs."""
+        """Windows in one pass over the text; tokens that the offset leaves out are seen in other epochs."""
         return max(1, (len(self.stream) - self.block_size) // self.block_size)
 
     def starts(self, step: int) -> np.ndarray:

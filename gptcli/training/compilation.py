@@ -28,7 +28,7 @@ def compile_hidden(
 ) -> tuple[Hidden, str]:
     """`model.hidden`, compiled or not, and a sentence about the choice ("" when compiled as asked).
 
-    The choice depends on the whole run, not on the rest of it, so that a resumed run uses the same kernels. The
+    The choice depends on all steps of the run, not on those left, so that a resumed run uses the same kernels. The
     compiled model is tried on a micro-batch `ids` (b, T + 1), backward pass included; gradients and random states are
     restored. Raises DeviceError if `mode` is "on" and compiling fails.
     """

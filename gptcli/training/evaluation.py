@@ -33,21 +33,6 @@ def validation_starts(tokens: int, block_size: int, max_tokens: int) -> np.ndarr
     return starts
 
 
-def evaluate(
-    model: GPT,
-    split: Split,
-    *,
-    batch_size: int,
-    max_tokens: int,
-    dtype: torch.dtype,
-    hidden: Hidden | None = None,
-) -> float:
-    """Mean cross-entropy over a split in nats per token, without dropout; see `evaluation_batches`."""
-    return mean_loss(
-        evaluation_batches(model, split, batch_size=batch_size, max_tokens=max_tokens, dtype=dtype, hidden=hidden)
-    )
-
-
 def mean_loss(batches: Evaluation) -> float:
     """Run an evaluation to its end; the mean loss in nats per token."""
     while True:

@@ -6,7 +6,7 @@ which it is large. Newton-Schulz iterations, which are matrix products only, fin
 the size of AdamW's (Liu et al. 2025, "Muon is Scalable for LLM Training"), so that learning rate and weight decay have
 the same meaning.
 
-It serves the matrices inside the blocks. AdamW updates embeddings, head and vectors.
+It updates the matrices inside the blocks. AdamW updates embeddings, head and vectors.
 
 Letters: K matrices of one shape, m rows, n columns, m ≤ n.
 """

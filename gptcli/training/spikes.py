@@ -12,12 +12,15 @@ from torch import Tensor
 WINDOW = 100
 """Updates that the running mean and deviation cover; none is skipped before this many were seen."""
 
+STATE = ("mean", "variance", "seen", "skipped")
+"""Tensors of a guard that are saved."""
+
 
 class SpikeGuard:
     """Detects values more than `sigma` deviations above their running mean.
 
-    A spike enters the statistics clipped to the limit. So one spike does not hide the next, and yet the limit rises
-    with each: when the loss has risen for good, updates are accepted again after a few.
+    A spike enters the statistics clipped to the limit: one spike does not hide the next, but the limit rises with each,
+    so that updates are soon accepted again when the loss has risen for good.
     """
 
     def __init__(self, sigma: float, device: torch.device) -> None:
@@ -48,17 +51,9 @@ class SpikeGuard:
 
     def tensors(self) -> dict[str, Tensor]:
         """The state to save."""
-        return {
-            "spikes.mean": self.mean,
-            "spikes.variance": self.variance,
-            "spikes.seen": self.seen,
-            "spikes.skipped": self.skipped,
-        }
+        return {f"spikes.{name}": getattr(self, name) for name in STATE}
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         """Restore state from `tensors`; a run that was trained without a guard so far starts a new one."""
-        if "spikes.seen" in tensors:
-            self.mean = tensors["spikes.mean"].to(self.mean.device)
-            self.variance = tensors["spikes.variance"].to(self.mean.device)
-            self.seen = tensors["spikes.seen"].to(self.mean.device)
-            self.skipped = tensors["spikes.skipped"].to(self.mean.device)
+        for name in STATE if "spikes.seen" in tensors else ():
+            setattr(self, name, tensors[f"spikes.{name}"].to(self.mean.device))

@@ -58,16 +58,16 @@ class Update:
 
 @dataclass(frozen=True)
 class Figures:
-    """The figures of an update as numbers."""
+    """The figures of an update as numbers; `loss`, `grad_norm` and `lr` as in `Update`."""
 
     loss: float
     grad_norm: float
     lr: float
     skipped: int
     """Updates skipped so far: float16 overflows and spikes."""
-    spikes: int
+    spikes: int = 0
     """Updates skipped so far as spikes."""
-    experts: tuple[float, float] | None
+    experts: tuple[float, float] | None = None
     """Balance loss (1: spread evenly) and largest share of one expert; None for a model without experts."""
 
 
@@ -76,26 +76,28 @@ class Trainer:
 
     def __init__(self, config: RunConfig, dataset: Dataset, device: torch.device) -> None:
         """Random weights by the recipe's seed, before the first update; `load_state` continues another training."""
-        assert config.train.max_steps, "the config is not complete"
-        assert config.train.micro_batch_size, "the config is not complete"
-        assert config.train.dtype, "the config is not complete"
+        train = config.train
+        assert train.max_steps, "the config is not complete"
+        assert train.micro_batch_size, "the config is not complete"
+        assert train.dtype, "the config is not complete"
         self.config = config
         self.dataset = dataset
         self.device = device
         self.completed_steps = 0
-        self.max_steps = config.train.max_steps
-        self.micro_batch_size = config.train.micro_batch_size
-        self.dtype = torch_dtype(config.train.dtype)
+        self.max_steps = train.max_steps
+        self.micro_batch_size = train.micro_batch_size
+        self.dtype = torch_dtype(train.dtype)
         self.batches = training_batches(config, dataset)
-        torch.manual_seed(config.train.seed)
+        torch.manual_seed(train.seed)
         self.model = GPT(config.model).to(device)
         self.optimizer = Optimizer(self.model, config.optim, self.dtype)
         self.hidden: Hidden = self.model.hidden
 
     def compile(self) -> str:
-        """Use torch.compile where the config asks for it or it pays; a sentence about the choice, "" as asked.
+        """Use torch.compile if the config asks for it or it pays.
 
-        Raises DeviceError if compiling was asked for and fails, and OutOfMemoryError.
+        Returns a sentence about the choice, "" if the config made it. Raises OutOfMemoryError, and DeviceError if
+        compiling was asked for and fails.
         """
         ids = self._next_batch()  # (B, T + 1); sliced on the device, as updates do: strides are part of the compilation
         with self._room_for_gradients(ids):

@@ -1,1 +1,1 @@
-"""What the terminal shows: notes, tables, progress, errors. rich lives here alone."""
+"""Terminal output: notes, tables, progress, errors. Only this package imports rich."""

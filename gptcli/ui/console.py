@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -90,6 +91,15 @@ class Output:
     def _print(self, text: str, style: str) -> None:
         text = printable(wording.get()(text))
         self.err.print(text, style=style, markup=False, highlight=False, soft_wrap=not self.err.is_terminal)
+
+
+def show_error(message: str, hint: str, *, label: str = "Error", no_color: bool = False) -> None:
+    """Print a message and its hint ("" for none) on standard error, with `label` ("" for none) before the message."""
+    console = Output(no_color=no_color).err
+    for name, style, text in ((label, "bold red", message), ("Hint", "bold", hint)):
+        if text:
+            line = Text.assemble((f"{name}: ", style) if name else "", printable(wording.get()(text)))
+            console.print(line, soft_wrap=True)
 
 
 @contextmanager

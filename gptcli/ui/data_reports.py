@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from rich.console import RenderableType
 
+from gptcli.errors import size
 from gptcli.report.datasets import DatasetList
 from gptcli.report.text import DatasetReport, SplitSummary, TextReport, TokenizerReport, TokenizerSummary, TokensReport
 from gptcli.ui.preparing import ids_in_words
-from gptcli.ui.tables import facts, left, right, size, table
+from gptcli.ui.tables import facts, left, right, table
 
 PIECES_SHOWN = 40
 SOURCES_SHOWN = 10

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from gptcli.errors import counted
 from gptcli.generation.prompt import Prompt
 from gptcli.generation.stream import FinishReason, Piece, Sample
 from gptcli.ui.console import Output, printable
@@ -100,7 +101,7 @@ def as_json(sample: Sample, prompt: str) -> dict[str, Any]:
 def closing_line(samples: Sequence[Sample]) -> str:
     """`200 tokens · first after 12 ms · 1,234 tokens/s · reached --max-new-tokens · seed 42 · window slid 2 times`."""
     tokens, first, last = sum(sample.tokens for sample in samples), samples[0], samples[-1]
-    parts = [f"{tokens:,} token" + "s" * (tokens != 1)]
+    parts = [counted(tokens, "token")]
     if len(samples) > 1:
         parts[0] += f" in {len(samples):,} samples"
     if first.first_token_seconds is not None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from itertools import pairwise
-from types import TracebackType
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from gptcli.dataset.folder import Dataset
 from gptcli.dataset.preparing import Prepared
-from gptcli.errors import counted
+from gptcli.errors import counted, size
 from gptcli.report.text import TokenizerSummary, summary_of
-from gptcli.ui.console import Output
-from gptcli.ui.tables import size
+from gptcli.ui.console import Output, live_display
 
 _MAX_SOURCES = 20
 """Texts that `--verbose` lists."""
@@ -36,20 +35,20 @@ class PreparingDisplay:
             disable=output.quiet or not err.is_terminal,
         )
         self._output = output
+        self._open = ExitStack()
         self._tasks: dict[str, TaskID] = {}
         self._stages: list[tuple[str, float, int]] = []
         """For each stage its name, its start time and its bytes."""
 
     def __enter__(self) -> PreparingDisplay:
-        self._progress.start()
+        if not self._progress.disable:
+            self._open.enter_context(live_display(self._progress))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
         end = ("", time.perf_counter(), 0)
-        for (stage, began, total), (_, ended, _) in pairwise([*self._stages, end]):
+        for (stage, began, total), (_next, ended, _bytes) in pairwise([*self._stages, end]):
             self._output.detail(f"{stage.capitalize()}: {ended - began:,.2f} s for {size(total)}.")
 
     def update(self, stage: str, done_bytes: int, total_bytes: int) -> None:
@@ -65,7 +64,7 @@ def show_prepared(output: Output, prepared: Prepared) -> None:
     for note in prepared.notes:
         output.note(note)
     if prepared.reused:
-        output.note("The text has not changed: using the dataset that is there.")
+        output.note("The text has not changed: using the existing dataset.")
     output.note(describe(prepared.dataset))
     for source in prepared.dataset.sources[:_MAX_SOURCES]:
         output.detail(f"Text: {source.name}, {counted(source.size, 'byte')}.")

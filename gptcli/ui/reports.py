@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
+from gptcli.errors import size
 from gptcli.report.datasets import DatasetList
 from gptcli.report.inspection import PresetList, Report, as_json
 from gptcli.report.machine import MachineReport
@@ -16,7 +17,7 @@ from gptcli.report.run import Comparison, RunList, RunReport, RunSummary
 from gptcli.report.text import DatasetReport, TextReport, TokenizerReport, TokensReport
 from gptcli.ui import data_reports
 from gptcli.ui.console import Output
-from gptcli.ui.tables import facts, left, operations, right, shape, share, size, table
+from gptcli.ui.tables import facts, left, operations, right, shape, share, table
 
 
 def show_report(report: Report, output: Output) -> None:

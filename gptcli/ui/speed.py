@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from gptcli.bench.speed import SpeedReport
+from gptcli.errors import size
 from gptcli.ui.console import Output
-from gptcli.ui.tables import facts, left, operations, right, share, size, table
+from gptcli.ui.tables import facts, left, operations, right, share, table
 
 COLUMNS = [*left("work", "dtype"), *right("tokens", "tokens/s", "time", "reached", "share")]
 

@@ -11,6 +11,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from gptcli.errors import with_prefix
 from gptcli.ui.console import one_line
 
 Align = Literal["left", "right"]
@@ -108,14 +109,6 @@ def shape(sizes: Sequence[int]) -> str:
     return " × ".join(f"{size:,}" for size in sizes)
 
 
-def size(count: int) -> str:
-    """1_500_000 → "1.5 MB"."""
-    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= unit:
-            return f"{count / unit:.3g} {name}" if count < 999.5 * unit else f"{count / unit:,.0f} {name}"
-    return f"{count:,} B"
-
-
 def share(part: float) -> str:
     """0.123 → "12.3 %"."""
     return f"{100 * part:.1f} %"
@@ -123,7 +116,4 @@ def share(part: float) -> str:
 
 def operations(count: int) -> str:
     """2_500_000 → "2.5 MFLOP"."""
-    for unit, name in ((1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP")):
-        if count >= unit:
-            return f"{count / unit:.3g} {name}"
-    return f"{count:,} FLOP"
+    return with_prefix(count, "FLOP")

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gptcli.config import to_toml
+from gptcli.errors import counted
 from gptcli.model.loss import loss_in_words
 from gptcli.runs.events import (
     EvalMetrics,
@@ -115,14 +116,14 @@ class _Progress:
         if isinstance(event, StepMetrics):
             self._step = event
             self._losses.append((event.step, event.loss))
-            self._tell_spikes(event)
+            self._note_spikes(event)
         self._row_if_time()
 
-    def _tell_spikes(self, event: StepMetrics) -> None:
+    def _note_spikes(self, event: StepMetrics) -> None:
         if event.spikes > self._spikes:
             self._spikes = event.spikes
-            updates = "1 update" if event.spikes == 1 else f"{event.spikes:,} updates"
-            self._print(Text(f"step {event.step:,}: {updates} skipped so far, as the loss or gradient stood out."))
+            updates = counted(event.spikes, "update")
+            self._print(Text(f"step {event.step:,}: {updates} skipped so far because of spikes in loss or gradient."))
 
     def _row_if_time(self) -> None:
         if self.live is None and time.monotonic() - self._last_row >= SECONDS_BETWEEN_ROWS:
@@ -134,8 +135,8 @@ class _Progress:
         if self.live is None and not self._output.quiet:
             evaluated_now = self._eval is not None and self._eval.step == self._now
             shown = [*self._figures(with_evaluation=evaluated_now), ("left", self._clock())]
-            told = "  ".join(f"{name} {value}" for name, value in shown if value)
-            self._output.note(f"step {self._now:,}/{self._max_steps:,}  {told}")
+            values = "  ".join(f"{name} {value}" for name, value in shown if value)
+            self._output.note(f"step {self._now:,}/{self._max_steps:,}  {values}")
 
     def _print(self, *lines: Text) -> None:
         if not self._output.quiet:
@@ -184,7 +185,7 @@ class _Progress:
 def summary(end: RunFinished) -> str:
     """One line about the end of a training."""
     why = {"max_steps": "", "max_time": " (the time is up)", "patience": " (no better loss for a while)"}
-    text = f"Done: {end.step:,} step{'s' * (end.step != 1)} in {clock_time(end.seconds)}{why.get(end.stopped, '')}."
+    text = f"Done: {counted(end.step, 'step')} in {clock_time(end.seconds)}{why.get(end.stopped, '')}."
     if end.best_val_loss is not None:
         text += f" Best validation loss {loss_in_words(end.best_val_loss)} at step {end.best_step:,}."
     return text
@@ -200,7 +201,7 @@ def clock_time(seconds: float) -> str:
 def show_dry_run(output: Output, plan: Plan) -> None:
     """Print the complete config on standard output, the rest as notes; raises the plan's refusal at the end."""
     if output.as_json:
-        data = figures(plan.dataset) | {"dataset": None}  # it may have been made for this look only
+        data = figures(plan.dataset) | {"dataset": None}  # a dry run keeps no dataset that it made
         config = plan.config.model_dump(mode="json")
         output.json({"run": str(plan.path), "config": config, "data": data, "memory_bytes": plan.memory})
     else:

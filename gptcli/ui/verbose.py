@@ -8,11 +8,10 @@ import platform
 import resource
 import sys
 import time
-from types import TracebackType
 
 from gptcli import __version__
+from gptcli.errors import size
 from gptcli.ui.console import Output
-from gptcli.ui.tables import size
 
 _PACKAGES = ("torch", "numpy", "tokenizers", "safetensors")
 
@@ -29,9 +28,7 @@ class VerboseFrame:
         system = f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPU cores"
         self._output.detail(f"gptcli {__version__}, Python {platform.python_version()}, {packages}; {system}.")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         memory = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
         seconds = time.perf_counter() - self._started

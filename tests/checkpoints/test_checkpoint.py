@@ -27,17 +27,21 @@ from gptcli.checkpoints.checkpoint import (
 from gptcli.checkpoints.model_folder import checkpoint_steps
 from gptcli.checkpoints.names import checkpoint_name, checkpoint_step
 from gptcli.errors import ModelFolderError, StorageError
+from gptcli.training.state import TrainerState
 
 
 def checkpoint(step: int) -> Checkpoint:
     progress = Progress(step, 64 * step, 1.5, 2.25, 2.125, step // 2, 1, 77)
     return Checkpoint(
-        progress=progress,
-        model={"w": torch.full((2, 3), float(step)).t()},
-        optimizer={"exp_avg.w": torch.randn(3, 2), "step": torch.tensor(float(step))},
-        random={"cpu": torch.get_rng_state()},
-        scaler={"scale": 2.0**16, "_growth_tracker": 3},
-        threads=2,
+        progress,
+        TrainerState(
+            step=step,
+            model={"w": torch.full((2, 3), float(step)).t()},
+            optimizer={"exp_avg.w": torch.randn(3, 2), "step": torch.tensor(float(step))},
+            random={"cpu": torch.get_rng_state()},
+            scaler={"scale": 2.0**16, "_growth_tracker": 3},
+            threads=2,
+        ),
     )
 
 
@@ -51,9 +55,12 @@ def test_round_trip(tmp_path: Path) -> None:
     folder = save_checkpoint(tmp_path, saved)
     assert folder == tmp_path / "checkpoints/step-00000020"
     loaded = load_checkpoint(folder)
-    assert (loaded.progress, loaded.scaler, loaded.threads) == (saved.progress, saved.scaler, saved.threads)
+    assert loaded.progress == saved.progress
+    assert [(state.scaler, state.threads) for state in (loaded.state, saved.state)] == [
+        ({"scale": 2.0**16, "_growth_tracker": 3}, 2)
+    ] * 2
     for part in ("model", "optimizer", "random"):
-        one, other = getattr(saved, part), getattr(loaded, part)
+        one, other = getattr(saved.state, part), getattr(loaded.state, part)
         assert one.keys() == other.keys()
         assert all(torch.equal(one[name], other[name]) for name in one)
     assert read_progress(tmp_path) == saved.progress

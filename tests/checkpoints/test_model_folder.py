@@ -76,7 +76,7 @@ def test_a_folder_may_have_any_name(dataset: Dataset, tmp_path: Path, name: str)
     assert isinstance(inspect(tmp_path / name), RunReport)
 
 
-def test_folders_that_are_no_models_are_called_what_they_are(dataset: Dataset, tmp_path: Path) -> None:
+def test_errors_say_what_is_there_instead_of_a_model(dataset: Dataset, tmp_path: Path) -> None:
     def told(folder: Path) -> tuple[str, str]:
         with pytest.raises(ModelFolderError) as refusal:
             read_model_config(folder)
@@ -88,7 +88,7 @@ def test_folders_that_are_no_models_are_called_what_they_are(dataset: Dataset, t
     runs = tmp_path / "runs"
     assert told(runs) == (f"'{runs}' is a folder of runs.", f"Name one of them, such as '{runs / 'one'}'.")
     (tmp_path / "texts").mkdir()
-    assert "is no model folder: it has no config.json" in told(tmp_path / "texts")[0]
+    assert "is not a model folder: it has no config.json" in told(tmp_path / "texts")[0]
 
 
 def test_a_damaged_small_file_can_be_restored(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_damaged_small_file_can_be_restored(tmp_path: Path) -> None:
         assert refusal.value.hint == "Restore the file from a copy."
 
 
-def test_what_is_not_there_is_no_pickle(tmp_path: Path) -> None:
+def test_a_missing_file_is_no_pickle(tmp_path: Path) -> None:
     with pytest.raises(ModelFolderError, match="There is no"):
         read_model_config(tmp_path / "nowhere.pt")
     (tmp_path / "here.pt").touch()

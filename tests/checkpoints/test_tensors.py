@@ -126,7 +126,7 @@ GOOD = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
         ({"a": GOOD | {"shape": [-2]}}, "no shape or place"),
         ({"a": GOOD | {"shape": [True, 2]}}, "no shape or place"),
         ({"a": GOOD | {"shape": [1] * 100 + [2]}}, "no shape or place"),
-        ({"a": GOOD | {"dtype": "F8_E4M3"}}, "'F8_E4M3', which are not read here"),
+        ({"a": GOOD | {"dtype": "F8_E4M3"}}, "'F8_E4M3', which gptcli does not read"),
         ({"a": GOOD | {"data_offsets": [0, 16], "shape": [4]}}, "8 bytes of tensors where its header names 16"),
         ({"a": GOOD | {"data_offsets": [4, 12]}}, "overlap or leave gaps"),
         ({"a": GOOD, "b": GOOD}, "overlap or leave gaps"),

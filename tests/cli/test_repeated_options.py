@@ -6,8 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from gptcli.cli.app import app
-from gptcli.cli.command import Command
+from gptcli.cli.app import Command, app
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gptcli.cli import graceful_stop
 from gptcli.signals import STOP_SIGNALS
 from tests.conftest import ROOT, CommandLine
 
@@ -84,7 +85,7 @@ def kill_at(cli: CommandLine, arguments: list[str], delay: float, signum: int) -
     if "<frozen site>" in err or "<frozen runpy>" in err:
         return  # Python itself is starting
     assert process.returncode in (0, 128 + signum, -signum), (delay, signum, err)  # -signum: Python starts or ends
-    assert not any(word in err for word in ("Traceback", "terminate", "unforeseen", "Exception ignored")), err
+    assert not any(word in err for word in ("Traceback", "terminate", "unexpected error", "Exception ignored")), err
 
 
 SMALL = ["--preset", "nano", "--n-layer", "1", "--n-head", "2", "--n-embd", "16", "--block-size", "16", "-q"]
@@ -110,3 +111,14 @@ def test_some_kills(cli: CommandLine, corpus: str) -> None:
 @pytest.mark.campaign
 def test_many_kills(cli: CommandLine, corpus: str) -> None:
     check_kills(cli, corpus, 200)
+
+
+def test_the_second_signal_of_a_training_shows_the_cursor_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr(graceful_stop, "end_now", codes.append)
+    with graceful_stop.GracefulStop(lambda: None) as stop:
+        stop.arm()
+        signal.raise_signal(signal.SIGINT)
+        assert (stop.requested(), codes) == (True, [])
+        signal.raise_signal(signal.SIGTERM)
+    assert codes == [143], "`end_now` shows the cursor"

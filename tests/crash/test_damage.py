@@ -40,7 +40,7 @@ def cases(folder: Path, names: tuple[str, ...], where: Path) -> list[tuple[Path,
 def checked_text(folder: Path, status: int) -> str:
     text = said(folder)
     assert status in (0, 1), text
-    assert "unforeseen" not in text, text
+    assert "unexpected error" not in text, text
     assert "Traceback" not in text, text
     return " ".join(text.split())
 

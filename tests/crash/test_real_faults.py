@@ -50,7 +50,7 @@ def mounting(tmp_path_factory: pytest.TempPathFactory) -> bool:
 def check_told(text: str, code: int, *reasons: str) -> None:
     assert code == 1, f"exit {code}: {text}"
     assert "Traceback" not in text, text
-    assert "unforeseen" not in text, text
+    assert "unexpected error" not in text, text
     assert any(reason in " ".join(text.split()) for reason in reasons), text
 
 

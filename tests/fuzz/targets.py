@@ -29,12 +29,13 @@ from gptcli.config.values import parse_setting
 from gptcli.dataset.folder import open_dataset
 from gptcli.generation.context_window import require_memory
 from gptcli.generation.loaded_model import open_model
-from gptcli.generation.prompt import prompt_ids, read_prompt, require_unicode
+from gptcli.generation.prompt import read_prompt
 from gptcli.generation.stream import generate
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
 from gptcli.report.inspection import inspect
 from gptcli.report.run import evaluations, list_runs
 from gptcli.report.text import describe_text
+from gptcli.runs.saving import restore
 from gptcli.storage import to_json
 from gptcli.tokenizer.bpe import train_bpe
 from gptcli.tokenizer.char import char_tokenizer
@@ -131,14 +132,14 @@ class CheckpointFolder(Target):
         run(dataset, folder / "run", SMALL | {"train.max_steps": 2, "optim.skip_spikes": 3.0})
         self.path = folder / "run/checkpoints" / checkpoint_name(2)
         self.valid = {path.name: path.read_bytes() for path in self.path.iterdir()}
-        self.trainer = Trainer(read_run(folder / "run"), dataset, CPU)
+        self.trainer = Trainer(read_run(folder / "run").config, dataset, CPU)
 
     def prepare(self, random: Random) -> None:
         change_in(self.path, self.valid, random)
 
     def run(self) -> None:
         try:
-            self.trainer.restore(load_checkpoint(self.path))
+            restore(self.trainer, load_checkpoint(self.path))
         finally:
             torch.set_num_threads(1)
 
@@ -258,8 +259,8 @@ class Prompt(Target):
         self.unknown = random.choice(["error", "skip"])
 
     def run(self) -> None:
-        prompt_ids(self.model, read_prompt(str(self.path)), self.unknown)  # type: ignore[arg-type]
-        prompt_ids(self.model, require_unicode(self.typed, "--prompt"), self.unknown)  # type: ignore[arg-type]
+        self.model.encode(read_prompt(str(self.path)), unknown=self.unknown)  # type: ignore[arg-type]
+        self.model.encode(self.typed, unknown=self.unknown)  # type: ignore[arg-type]
 
 
 class SamplingOptions(Prompt):

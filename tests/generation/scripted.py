@@ -1,4 +1,4 @@
-"""A stand-in for the model's window that writes what it is told."""
+"""A stand-in for the context window that generates given ids."""
 
 from __future__ import annotations
 

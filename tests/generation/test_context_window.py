@@ -167,14 +167,14 @@ def test_window_start_is_the_rule_applied_token_by_token(context: int) -> None:
         assert window_start(tokens, context) == start
 
 
-def test_broken_weights_are_told() -> None:
+def test_broken_weights_are_an_error() -> None:
     model = random_model(CONFIG)
     model.ln_f.weight[3] = math.nan
     with pytest.raises(ModelFolderError, match="NaN"):
         ContextWindow(model, 2).prefill(torch.tensor([[1, 2]]))
 
 
-def test_too_many_samples_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_samples_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any, **options: Any) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
@@ -183,7 +183,7 @@ def test_too_many_samples_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
         ContextWindow(random_model(CONFIG), 1000)
 
 
-def test_the_number_of_samples_that_fits_is_told() -> None:
+def test_the_error_names_the_number_of_samples_that_fits() -> None:
     model = random_model(CONFIG)
     each = 2 * 2 * T * 16 * 8 + 4 * 8 * 19  # keys and values in float64, and logits
     context_window.require_memory(model, 5, 5 * each)

@@ -80,7 +80,7 @@ def test_control_a_mask_that_hides_nothing(capture: FakeCapture, monkeypatch: py
         check_slides(8, 1, name=name)
 
 
-def test_memory_that_was_never_written_does_no_harm(capture: FakeCapture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uninitialized_memory_does_no_harm(capture: FakeCapture, monkeypatch: pytest.MonkeyPatch) -> None:
     empty = torch.empty
 
     def dirty(*shape: object, **options: object) -> Tensor:

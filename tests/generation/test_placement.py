@@ -1,4 +1,4 @@
-"""A model put in place for writing: the same numbers, sooner."""
+"""A model placed for decoding: the same numbers in less time."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_quickened_model_computes_the_same(name: str) -> None:
+def test_bound_submodules_compute_the_same(name: str) -> None:
     ids = torch.randint(0, 23, (2, 12), generator=torch.Generator().manual_seed(0))
     assert bind_submodules(random_model(variant(name)))(ids).equal(random_model(variant(name))(ids))
 
 
-def test_parts_are_found_without_a_detour() -> None:
+def test_submodules_are_plain_attributes() -> None:
     block = bind_submodules(random_model(variant("gpt2"))).h[0]
     assert {"ln_1", "attn", "mlp"} <= vars(block).keys()
     assert vars(block)["attn"] == block._modules["attn"].forward
     assert vars(block._modules["attn"])["c_attn"] == block._modules["attn"]._modules["c_attn"].forward
 
 
-def test_a_part_that_is_replaced_later_is_seen() -> None:
+def test_a_submodule_that_is_replaced_later_is_used() -> None:
     model = bind_submodules(random_model(variant("gpt2")))
     model.h[0].mlp = MLP(model.config).double()
     ids = torch.zeros(1, 3, dtype=torch.long)
@@ -69,7 +69,7 @@ def test_threads_spin_longer_on_an_idle_machine(
 
 
 @pytest.mark.parametrize(("name", "value"), [("GOMP_SPINCOUNT", "77"), ("OMP_WAIT_POLICY", "PASSIVE")])
-def test_what_the_user_said_of_threads_stays(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_of_the_user_stays(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(threads.SPIN_COUNT, raising=False)
     monkeypatch.setenv(name, value)
     threads.limit_spinning()

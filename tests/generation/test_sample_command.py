@@ -34,7 +34,7 @@ def test_the_same_seed_gives_the_same_text(sample: Sample) -> None:
     assert sample("--seed", "4", "-t", "2").out != sample("--seed", "5", "-t", "2").out
 
 
-def test_a_fresh_seed_is_told_and_repeats_the_text(sample: Sample) -> None:
+def test_the_note_has_the_fresh_seed_which_repeats_the_text(sample: Sample) -> None:
     first = sample("-t", "2", "-n", "60")
     (seed,) = re.findall(r"seed (\d+)", first.err)
     assert sample("-t", "2", "-n", "60", "--seed", seed).out == first.out
@@ -97,7 +97,7 @@ def test_interactive_continues_line_after_line(sample: Sample) -> None:
     assert "'x'" in answer.err or "x" in answer.err
 
 
-def test_a_long_prompt_works_and_is_told(sample: Sample) -> None:
+def test_a_long_prompt_works_with_a_note(sample: Sample) -> None:
     answer = sample("-p", "abcdefg" * 10, "-n", "5")
     assert answer.code == 0
     assert re.search("70 tokens.* 16.* last 14", answer.err)
@@ -116,7 +116,7 @@ def test_unknown_characters(sample: Sample) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "named"),
     [
         (["-t", "-1"], "temperature"),
         (["-t", "nan"], "temperature"),
@@ -138,14 +138,14 @@ def test_unknown_characters(sample: Sample) -> None:
         (["-p", "a", "-i"], "--prompt and --interactive"),
     ],
 )
-def test_wrong_usage(sample: Sample, arguments: list[str], told: str) -> None:
+def test_wrong_usage(sample: Sample, arguments: list[str], named: str) -> None:
     answer = sample(*arguments)
     assert (answer.code, answer.out) == (2, "")
-    assert re.search(told, answer.err)
+    assert re.search(named, answer.err)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "named"),
     [
         (["--device", "cuda:99"], "CUDA|GPU"),
         (["--checkpoint", "12"], "no checkpoint '12'"),
@@ -154,10 +154,10 @@ def test_wrong_usage(sample: Sample, arguments: list[str], told: str) -> None:
         (["--num-samples", "1000000000"], r"GB are free.\s+Hint: .*num.samples.* \d+"),
     ],
 )
-def test_expected_failures(sample: Sample, arguments: list[str], told: str) -> None:
+def test_expected_failures(sample: Sample, arguments: list[str], named: str) -> None:
     answer = sample(*arguments)
     assert (answer.code, answer.out) == (1, "")
-    assert re.search(told, answer.err)
+    assert re.search(named, answer.err)
 
 
 def test_a_prompt_file_that_is_not_utf8(sample: Sample, tmp_path: Path) -> None:
@@ -189,16 +189,16 @@ def test_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "gptcli train" in answer.err
 
 
-def test_help_tells_the_defaults() -> None:
+def test_help_has_the_defaults() -> None:
     command = typer.main.get_command(app).commands["sample"].load()  # type: ignore[attr-defined]
-    told = {}
+    shown = {}
     for parameter in command.params:
         found = re.search(r"\(default: ([\d.]+)\)\.$", getattr(parameter, "help", None) or "")
         if found:
-            told[parameter.name] = float(found[1])
+            shown[parameter.name] = float(found[1])
     defaults = {name: field.default for name, field in SamplingConfig.model_fields.items()}
-    assert told == {name: defaults[name] for name in told}
-    assert told.keys() == defaults.keys() - {"stop", "seed"}
+    assert shown == {name: defaults[name] for name in shown}
+    assert shown.keys() == defaults.keys() - {"stop", "seed"}
 
 
 def test_a_closed_pipe(cli: CommandLine, folder: Path) -> None:
@@ -223,7 +223,7 @@ def test_ctrl_c(cli: CommandLine, folder: Path) -> None:
     assert "Traceback" not in errors
 
 
-def test_weights_of_8_bits_write_the_same_again(sample: Sample) -> None:
+def test_8_bit_weights_generate_the_same_again(sample: Sample) -> None:
     arguments = ("-p", "abc", "-n", "40", "--seed", "3", "--json")
     plain = sample(*arguments).objects
     first, again = (sample(*arguments, "--quantize", "int8", "--num-samples", "2").objects for _ in range(2))
@@ -233,12 +233,12 @@ def test_weights_of_8_bits_write_the_same_again(sample: Sample) -> None:
     assert plain[0]["text"] != first[1]["text"]
 
 
-def test_weights_of_8_bits_are_told(sample: Sample) -> None:
+def test_verbose_names_8_bit_weights(sample: Sample) -> None:
     assert "8-bit weights" in sample("-p", "abc", "-n", "1", "--quantize", "int8", "-v").err
     assert "8-bit weights" not in sample("-p", "abc", "-n", "1", "-v").err
 
 
-def test_weights_of_8_bits_in_another_format_are_refused(sample: Sample) -> None:
+def test_8_bit_weights_in_another_dtype_are_refused(sample: Sample) -> None:
     answer = sample("-p", "abc", "--quantize", "int8", "--dtype", "bfloat16")
     assert (answer.code, answer.out) == (2, "")
     assert "quantize" in answer.err

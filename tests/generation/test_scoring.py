@@ -107,17 +107,17 @@ def test_bits_and_totals(folder: LoadedModel, tmp_path: Path) -> None:
 def test_progress_goes_from_text_to_text(folder: LoadedModel, tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text(TEXT, encoding="utf-8")
-    told: list[tuple[str, int, int]] = []
-    folder.score([str(tmp_path)], on_progress=lambda *now: told.append(now))
-    done = [count for _, count, _ in told]
+    seen: list[tuple[str, int, int]] = []
+    folder.score([str(tmp_path)], on_progress=lambda *now: seen.append(now))
+    done = [count for _, count, _ in seen]
     size = len(TEXT.encode())
-    assert {(stage, total) for stage, _, total in told} == {("scoring", 2 * size)}
+    assert {(stage, total) for stage, _, total in seen} == {("scoring", 2 * size)}
     assert done == sorted(done)
     assert size in done
     assert done[-1] == 2 * size
 
 
-def test_what_cannot_be_scored(folder: LoadedModel, tmp_path: Path) -> None:
+def test_texts_and_settings_that_cannot_be_scored(folder: LoadedModel, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("dog!", encoding="utf-8")
     with pytest.raises(TokenizerError, match=r"a\.txt' cannot be encoded: the tokenizer does not know .*!"):

@@ -98,8 +98,8 @@ def test_ids_that_are_no_text_are_never_sampled() -> None:
     assert set(text) == set(ALPHABET)
 
 
-def written(monkeypatch: pytest.MonkeyPatch, *rows: str, end: Iterable[int] = (), **settings: object) -> list[Sample]:
-    """What comes of rows of letters; `|` stands for the end-of-text id."""
+def generated(monkeypatch: pytest.MonkeyPatch, *rows: str, end: Iterable[int] = (), **settings: object) -> list[Sample]:
+    """The samples of scripted rows of letters; `|` stands for the end-of-text id."""
     assert LETTERS.end_of_text is not None
     ids = [[LETTERS.end_of_text if char == "|" else LETTERS.encode(char)[0] for char in row] for row in rows]
     model = script(monkeypatch, ids, LETTERS.vocab_size)
@@ -108,7 +108,7 @@ def written(monkeypatch: pytest.MonkeyPatch, *rows: str, end: Iterable[int] = ()
 
 
 def test_rows_end_each_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    ends = written(monkeypatch, "abcdefgh", "ab|c", "aa\n\nb", max_new_tokens=6, stop=["\n\n"])
+    ends = generated(monkeypatch, "abcdefgh", "ab|c", "aa\n\nb", max_new_tokens=6, stop=["\n\n"])
     assert [(one.text, one.tokens, one.finish_reason, one.seed) for one in ends] == [
         ("abcdef", 6, "length", 1),
         ("ab", 3, "end_of_text", 2),
@@ -116,21 +116,21 @@ def test_rows_end_each_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_when_all_have_ended_nothing_more_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_computed_after_the_last_end(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = []
     choose = Sampler.choose
     monkeypatch.setattr(Sampler, "choose", lambda self, logits: (steps.append(1), choose(self, logits))[1])
-    written(monkeypatch, "a|", "abc|", max_new_tokens=100)
+    generated(monkeypatch, "a|", "abc|", max_new_tokens=100)
     assert len(steps) == 4
 
 
-def test_what_was_held_back_comes_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    (one,) = written(monkeypatch, "abc", max_new_tokens=3, stop=["bcd"])
+def test_held_back_text_comes_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    (one,) = generated(monkeypatch, "abc", max_new_tokens=3, stop=["bcd"])
     assert (one.text, one.finish_reason) == ("abc", "length")
 
 
 def test_no_tokens_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    (one,) = written(monkeypatch, "abc", max_new_tokens=0)
+    (one,) = generated(monkeypatch, "abc", max_new_tokens=0)
     assert (one.text, one.tokens, one.finish_reason, one.first_token_seconds) == ("", 0, "length", None)
     assert one.tokens_per_second is None
 

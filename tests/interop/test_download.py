@@ -18,8 +18,7 @@ from gptcli.checkpoints.tensors import tensor_file
 from gptcli.cli.app import app
 from gptcli.config import ModelConfig
 from gptcli.errors import ModelFolderError, UsageError
-from gptcli.interop.download import local_model
-from gptcli.interop.hub import model_name, split_address
+from gptcli.interop.hub import local_model, model_name, split_address
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
 from gptcli.tokenizer.char import char_tokenizer
 from tests.conftest import CommandLine

@@ -114,7 +114,7 @@ def test_metadata_of_the_modern_family(tmp_path: Path) -> None:
 def test_the_head_gets_more_bits(tied: bool, tmp_path: Path) -> None:
     config = CONFIG.model_copy(update={"tied": tied})
     file = gguf_file(random_model(config).float(), gguf_vocabulary(TOKENIZER, 10, 0, None), "book", "q4_0")
-    types = {typed.tensor.name: typed.type.name for typed in file.tensors}
+    types = {tensor.name: type.name for tensor, type in file.tensors}
     assert types["token_embd.weight"] == ("Q8_0" if tied else "Q4_0")
     assert types.get("output.weight") == (None if tied else "Q8_0")
 

@@ -11,10 +11,9 @@ import pytest
 from benchmarks.architectures import budgets, table, verdict
 from benchmarks.page import FIGURES
 from gptcli.config import ModelConfig, build_config
-from gptcli.config.presets import family
+from gptcli.config.presets import family, preset_vocabulary
 from gptcli.config.values import merge, parse_setting
 from gptcli.model.cost import cache_bytes, parameter_count, training_flops
-from gptcli.report.inspection import GPT2_VOCABULARY
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "architectures.md").read_text(encoding="utf-8")
@@ -27,7 +26,7 @@ def changed(settings: str) -> ModelConfig:
         layer = family(settings.removeprefix("--family "), 12)
     else:
         layer = reduce(merge, (parse_setting(f"model.{setting}") for setting in settings.split()))
-    return build_config("gpt2", layer, vocab_size=GPT2_VOCABULARY).model
+    return build_config("gpt2", layer, vocab_size=preset_vocabulary("gpt2")).model
 
 
 def costs(settings: str) -> str:

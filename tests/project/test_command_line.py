@@ -137,7 +137,7 @@ def test_an_ascii_terminal(arguments: list[str]) -> None:
     done = run("", *arguments, **ascii_only)
     assert (done.stdout + done.stderr).isascii()
     assert done.returncode == (1 if "gibt-es-nicht-ä" in arguments else 0)
-    assert "unforeseen" not in done.stderr
+    assert "unexpected error" not in done.stderr
 
 
 def test_verbose_prints_versions_time_and_memory(cli: CommandLine) -> None:

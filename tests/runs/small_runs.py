@@ -121,9 +121,9 @@ def end_state(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     tensors = {
         f"{part}.{name}": tensor
         for part in ("model", "optimizer", "random")
-        for name, tensor in getattr(checkpoint, part).items()
+        for name, tensor in getattr(checkpoint.state, part).items()
     }
-    return {"progress": progress, "scaler": checkpoint.scaler, "threads": checkpoint.threads}, tensors
+    return {"progress": progress, "scaler": checkpoint.state.scaler, "threads": checkpoint.state.threads}, tensors
 
 
 def assert_same_end(one: Path, other: Path, *, leaving_out: tuple[str, ...] = ()) -> None:

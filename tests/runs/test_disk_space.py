@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gptcli.dataset.folder import Dataset
-from gptcli.errors import StorageError
+from gptcli.errors import StorageError, size
 from gptcli.runs.decision import decide
 from gptcli.runs.plan import plan_for
 from tests.runs.small_runs import CPU, carry_out, plan, request, run
@@ -32,7 +32,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def size(folder: Path) -> int:
+def folder_size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
@@ -44,9 +44,9 @@ def test_the_estimate_is_the_size_of_a_checkpoint_and_the_best_weights(
     made = plan(dataset, tmp_path / "run", flags)
     carry_out(made)
     (checkpoint,) = (tmp_path / "run/checkpoints").iterdir()
-    real = size(checkpoint) + (tmp_path / "run/model.safetensors").stat().st_size
+    real = folder_size(checkpoint) + (tmp_path / "run/model.safetensors").stat().st_size
     assert made.disk == pytest.approx(real, rel=0.05)
-    assert any(f"{made.disk / 1e9:.2f} GB" in note and note.startswith("Disk") for note in made.notes)
+    assert any(size(made.disk) in note and note.startswith("Disk") for note in made.notes)
 
 
 def free(monkeypatch: pytest.MonkeyPatch, size: int) -> list[Path]:
@@ -70,7 +70,7 @@ def test_too_little_space_is_refused(dataset: Dataset, tmp_path: Path, monkeypat
     made = plan_for(asked, decide(asked), dataset, CPU)
     assert folders == [tmp_path], "the disk of the nearest folder that exists"
     assert isinstance(made.refusal, StorageError), "a dry run shows the plan first"
-    assert f"{needed / 1e9:.2f} GB" in made.refusal.message
+    assert size(needed) in made.refusal.message
     assert "`out`" in made.refusal.hint
     with pytest.raises(StorageError) as caught:
         carry_out(made)

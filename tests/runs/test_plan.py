@@ -327,6 +327,11 @@ def test_a_note_tells_the_passes_over_the_text(dataset: Dataset, tmp_path: Path)
     assert "memorize" in told
 
 
+def test_a_note_counts_one_layer_and_one_head(dataset: Dataset, tmp_path: Path) -> None:
+    shape = {"model.n_layer": 1, "model.n_head": 1}
+    assert any("1 layer, 1 head," in note for note in plan(dataset, tmp_path / "run", shape).notes)
+
+
 def test_a_note_tells_the_experts(dataset: Dataset, tmp_path: Path) -> None:
     told = note(plan(dataset, tmp_path / "run", {"model.n_expert": 4, "model.block_size": 1024}), "Model: ")
     assert all(figure in told for figure in ("4 experts", "2 per token", "1,024"))

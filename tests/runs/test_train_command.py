@@ -117,6 +117,10 @@ BAD = {
     "--preset smal": ["'small'"],
     "--set optim.learningrate=1": ["learningrate"],
     "--set lr=1": ["lr=1"],
+    "--set optim.lr=1 --lr 1": ["--lr", "twice"],
+    "--set optim.beta1=0.5 --set optim.beta1=0.6": ["optim.beta1", "twice"],
+    "--set train.lr=1": ["'train.lr'", "'optim.lr'"],
+    "--max-steps abc": ["--max-steps", "whole number"],
     "--max-time soon": ["soon", "90s"],
     "--dtype float8": ["dtype", "float8"],
     "--schedule cosin": ["schedule", "cosin"],
@@ -131,7 +135,7 @@ BAD = {
     "--micro-batch-size many": ["micro", "many", "auto"],
     "--device tpu": ["'tpu'"],
     "--preset=": ["empty", "preset"],
-    "--tokenizer char --vocab-size 300": ["vocab", "characters"],
+    "--tokenizer char --vocab-size 300": ["vocab", "char"],
     "--tokenizer other.json --vocab-size 300": ["vocab", "'other.json'"],
     "--set tokenizer.kind=char --set tokenizer.vocab_size=300": ["vocab", "bpe"],
     "--set model.vocab_size=300": ["model.vocab_size", "vocab"],
@@ -188,7 +192,7 @@ def test_a_bad_default_place_is_refused_before_the_text_is_read(folder: Path) ->
     (folder / "runs/book/chapter.txt").write_text("mine")
     before = everything(folder)
     result = invoke()
-    assert (result.exit_code, "'runs/book' is a folder with other things in it" in result.stderr) == (1, True)
+    assert (result.exit_code, "'runs/book' is a folder with other files in it" in result.stderr) == (1, True)
     assert everything(folder) == before
 
 

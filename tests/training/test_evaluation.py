@@ -14,7 +14,7 @@ from gptcli.dataset.folder import Split
 from gptcli.dataset.shards import TokenStream
 from gptcli.model.gpt import GPT
 from gptcli.training import evaluation
-from gptcli.training.evaluation import evaluate, validation_starts
+from gptcli.training.evaluation import evaluation_batches, mean_loss, validation_starts
 
 TINY = ModelConfig(vocab_size=11, n_layer=1, n_head=2, n_embd=8, block_size=8, dropout=0.5)
 
@@ -42,7 +42,7 @@ def check_every_token_once(tokens: int) -> None:
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, 0, 0.5)
     for batch_size in (1, 3, 50):
-        loss = evaluate(model, split, batch_size=batch_size, max_tokens=10**6, dtype=torch.float64)
+        loss = mean_loss(evaluation_batches(model, split, batch_size=batch_size, max_tokens=10**6, dtype=torch.float64))
         assert loss == pytest.approx(obvious(model, split), abs=1e-10)
 
 
@@ -77,10 +77,12 @@ def check_no_trace() -> None:
     model = GPT(TINY)
     model.train()
     before = torch.get_rng_state()
-    first = evaluate(model, split_of(40), batch_size=2, max_tokens=10**6, dtype=torch.float32)
+    first = mean_loss(evaluation_batches(model, split_of(40), batch_size=2, max_tokens=10**6, dtype=torch.float32))
     assert torch.equal(torch.get_rng_state(), before), "a random number was drawn"
     assert model.training
-    assert evaluate(model, split_of(40), batch_size=2, max_tokens=10**6, dtype=torch.float32) == first
+    assert (
+        mean_loss(evaluation_batches(model, split_of(40), batch_size=2, max_tokens=10**6, dtype=torch.float32)) == first
+    )
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
@@ -101,5 +103,9 @@ def test_compiled_states_are_used_for_whole_batches_only() -> None:
         shapes.append(tuple(ids.shape))
         return model.hidden(ids)
 
-    evaluate(model, split_of(8 * 7 + 4), batch_size=3, max_tokens=10**6, dtype=torch.float32, hidden=hidden)
+    mean_loss(
+        evaluation_batches(
+            model, split_of(8 * 7 + 4), batch_size=3, max_tokens=10**6, dtype=torch.float32, hidden=hidden
+        )
+    )
     assert shapes == [(3, 8), (3, 8)]

@@ -78,7 +78,7 @@ def check_guard(
         checkpoint, skipped = newest_checkpoint(path)
         assert checkpoint is not None
         assert skipped == {}
-        assert all(torch.isfinite(tensor).all() for tensor in checkpoint.model.values())
+        assert all(torch.isfinite(tensor).all() for tensor in checkpoint.state.model.values())
     assert states[12].keys() == states[13].keys()
     assert [name for name in states[12] if not torch.equal(states[12][name], states[13][name])] == []
     assert any(not torch.equal(states[13][name], states[14][name]) for name in states[13]), (

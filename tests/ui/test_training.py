@@ -24,6 +24,7 @@ from gptcli.runs.events import (
     StepMetrics,
 )
 from gptcli.runs.plan import Plan
+from gptcli.training.state import TrainerState
 from gptcli.ui import training
 from gptcli.ui.console import Output
 from gptcli.ui.training import TrainingDisplay, clock_time, summary
@@ -183,7 +184,7 @@ def test_a_terminal_of_ascii_gets_no_curve(planned: Plan, monkeypatch: pytest.Mo
 
 def test_a_finished_run_has_nothing_left(planned: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    finished = replace(planned, checkpoint=Checkpoint(Progress(step=1000), {}, {}, {}))
+    finished = replace(planned, checkpoint=Checkpoint(Progress(step=1000), TrainerState(1000, {}, {}, {})))
     with display_of(finished):
         pass
     assert "step 1,000/1,000" in terminal.getvalue()

@@ -1,6 +1,6 @@
 """Encoding large texts, and learning a vocabulary from them.
 
-Three names are for use outside: `CorpusEncoder` encodes texts, `recut` cuts a long text into pieces that can be encoded
+Three names are public: `CorpusEncoder` encodes texts, `recut` cuts a long text into pieces that can be encoded
 one by one, and `learn_vocabulary` learns a BPE vocabulary.
 
 How it works. GPT-2's pattern splits text into words, and merges never reach across words: the ids of a text are the ids
@@ -11,12 +11,12 @@ of its words in a row. A text repeats its words: of 15.6 million in 60 MB of sou
     numbers ──▶ ids           encoder.py      the library encodes each distinct word once; a gather does the rest
     counted words ──▶ merges  merges.py       all places of a pair are merged at once
 
-The ids are those of the `tokenizers` library and the vocabularies those of its trainer, bit for bit. The library says
-which characters are letters, numbers and white space, and encodes every word; the tests compare with it for characters
-of all planes and for random mixtures of awkward text.
+The ids are those of the `tokenizers` library and the vocabularies those of its trainer, bit for bit. The library
+classifies characters as letters, numbers and white space, and encodes every distinct word. The tests compare with it
+for characters of all planes and for random mixtures of awkward text.
 
 Why it exists. The libraries encode every word of a text anew, and count words slowly. Processor seconds of the whole
-`gptcli tokenize`, in parentheses the seconds, 2 cores (docs/log.md, 2026-11-22, has the commands and the rest):
+`gptcli tokenize` and, in parentheses, elapsed seconds on 2 cores (docs/log.md, 2026-11-22, has the commands):
 
     text                                      this package      tiktoken in threads, vocabulary by `tokenizers`
     3 MB, given vocabulary                    1.0  (0.8)        1.0  (0.7)

@@ -1,4 +1,4 @@
-"""Encoding word by word: only new words go to the library, since most of a text is the same words again and again.
+"""Encoding word by word. The library encodes new words only: most words of a text have occurred before.
 
 Merges never reach across words (see `pattern`), so the ids of a text are the ids of its words in a row.
 """
@@ -21,7 +21,7 @@ _MAX_IDS = 1 << 22
 class CorpusEncoder:
     """Encodes texts word by word, and remembers the ids of each word; forgets all words when there are too many.
 
-    `encode_batch` gives the ids of words that are new.
+    `encode_batch` encodes the new words.
     """
 
     def __init__(self, encode_batch: Callable[[list[str]], list[list[int]]]) -> None:
@@ -35,7 +35,7 @@ class CorpusEncoder:
                 self._forget()
             try:
                 ids = self._encoded(text)
-            except BaseException:  # an interruption too: half of a word's data may be there
+            except BaseException:  # an interruption, too, may leave the tables inconsistent
                 self._forget()
                 raise
             yield ids

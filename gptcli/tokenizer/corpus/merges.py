@@ -1,8 +1,8 @@
 """Learning the merges of a BPE (Sennrich et al. 2016, https://arxiv.org/abs/1508.07909).
 
-The words of the text are counted. Then, again and again, the most frequent pair of neighbours becomes a new symbol; of
-equally frequent pairs the one with the smaller symbols. All words are in one row of arrays, each a chain of symbols, so
-that a merge is a few array operations at all places of its pair at once.
+The words of the text are counted. Then the most frequent pair of neighbours becomes a new symbol, repeatedly; of
+equally frequent pairs the one with the smaller symbols. All words lie in the same arrays, one after another, each a
+chain of symbols, so that a merge is a few array operations at all places of its pair at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Change = tuple[int, int, np.ndarray]
 def learn_vocabulary(
     pieces: Iterable[str], byte_symbols: Sequence[int], size: int, min_count: int
 ) -> tuple[list[bytes], list[Merge]]:
-    """The entries and merges that a text in pieces teaches: `learn_merges` of its words."""
+    """The entries and merges of a text in pieces: `learn_merges` of its words."""
     return learn_merges(*_counted_words(pieces), byte_symbols, size, min_count)
 
 

@@ -40,7 +40,7 @@ _TWO_LETTERS = [(ord(pair[0]), ord(pair[1])) for pair in ("re", "ve", "ll")]
 @lru_cache(maxsize=1 << 16)
 def character_class(character: str) -> int:
     """The class that the library gives a character: one word with a letter makes it a letter, and so on."""
-    if "\ud800" <= character <= "\udfff":  # no text: every tokenizer refuses it, however it is cut
+    if "\ud800" <= character <= "\udfff":  # a lone surrogate, which every tokenizer refuses
         return _OTHER
     library = ByteLevel(add_prefix_space=False)
     same = (kind for kind, example in _EXAMPLES.items() if len(library.pre_tokenize_str(example + character)) == 1)
@@ -59,7 +59,7 @@ def recut(pieces: Iterable[str], size: int | None = None) -> Iterator[str]:
     No piece is empty. A stretch without any place to cut stays whole, however long it is.
     """
     size = size or PIECE_CHARACTERS
-    held: list[str] = []  # a stretch without a cut; joined once, so that a long one is not copied again and again
+    held: list[str] = []  # a stretch without a cut; joined once, so that a long one is copied once
     last = ""  # the character after it, whose right neighbour is still to come
     for piece in pieces:
         text, start = last + piece, 0
