@@ -50,6 +50,7 @@ bench: .venv/installed-bench
 	$(BIN)/python -m benchmarks.tokenizing
 	$(BIN)/python -m benchmarks.gpu
 	$(BIN)/python -m benchmarks.cost
+	$(BIN)/python -m benchmarks.pictures
 	$(BIN)/python -m benchmarks.page
 
 MINUTES := 60

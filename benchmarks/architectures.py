@@ -5,7 +5,7 @@ FLOPs, as `gptcli inspect` counts them, so a model with more FLOPs per token tra
 with the run. The FLOPs of the optimizer are not counted. The loss is that of a full pass over the held-out part.
 Losses do not depend on other programs on the machine; times would, so none are reported.
 
-    python -m benchmarks.architectures TEXT     # trains, draws the picture, prints the tables of docs/architectures.md
+    python -m benchmarks.architectures TEXT     # trains, prints the tables of docs/architectures.md
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.measure import RESULTS, save
+from benchmarks.measure import save
 from gptcli.config import ModelConfig, RunConfig, build_config
 from gptcli.config.presets import family
 from gptcli.config.values import Values
@@ -209,9 +209,6 @@ def main() -> None:
     result = measure(parser.parse_args().text)
     save("architectures", result)
     sys.stdout.write(f"{table(result)}\n\n{budgets(result)}\n")
-    from benchmarks.pictures import draw
-
-    draw(RESULTS)
 
 
 if __name__ == "__main__":

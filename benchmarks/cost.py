@@ -1,4 +1,4 @@
-"""The growth of time and memory with context, width, layers, batch and text, drawn with its theory into docs/.
+"""The growth of time and memory with context, width, layers, batch and text; `benchmarks.pictures` draws it.
 
 Training: a GPT-2 of 4 layers, 256 wide, 8 × 256 tokens per update, float32, one size changed at a time, each point in a
 process of its own. The theory is the arithmetic at the machine's matrix rate, and the memory that `inspect` predicts.
@@ -6,7 +6,7 @@ Writing: generating with GPT-2 124M, after prompts of several lengths, and sever
 weights, keys and values at the machine's memory bandwidth, and the arithmetic at its matrix rate. Tokenizing: the whole
 command, on Python's own sources.
 
-    python -m benchmarks.cost [training|writing|tokenizing]...      # measures these, or all, and draws the pictures
+    python -m benchmarks.cost [training|writing|tokenizing]...      # these, or all
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.measure import CPU, RESULTS, in_own_process, matrix_rate, peak_memory, read_bandwidth, save
+from benchmarks.measure import CPU, in_own_process, matrix_rate, peak_memory, read_bandwidth, save
 from benchmarks.training import gptcli_trainer
 from gptcli.bench.limits import seconds_per_call
 from gptcli.bench.target import stand_in_tokenizer
@@ -58,7 +58,7 @@ def training_point(point: dict[str, int]) -> dict[str, float]:
     )
     before = process_memory("cpu", trains=True)
     trainer = gptcli_trainer(config, point["batch"])
-    seconds = median(seconds_per_call(trainer.training_step, CPU, 1.0, 3))
+    seconds = median(seconds_per_call(trainer.step, CPU, 1.0, 3))
     foretold = training_memory(config, trainer.micro_batch_size, torch.float32, "cpu", before).total
     flops = training_flops(config, config.block_size) * point["batch"] * point["context"]
     return {"seconds": seconds, "flops": flops, "peak_memory": peak_memory(), "foretold_memory": foretold}
@@ -142,9 +142,6 @@ def main() -> None:
         return
     for part in arguments.parts or PARTS:
         save(f"cost_{part}", PARTS[part]())
-    from benchmarks.pictures import draw
-
-    draw(RESULTS)
 
 
 if __name__ == "__main__":

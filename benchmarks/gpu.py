@@ -88,7 +88,7 @@ def train_gpt2(size: Size, device: torch.device, rate: float) -> dict[str, Any]:
     """GPT-2 in gptcli against transformers, both compiled."""
     config, sequences = size.gpt2, size.gpt2_sequences
     updates = {
-        "gptcli": gptcli_trainer(config, sequences, device, DTYPE, "on").training_step,
+        "gptcli": gptcli_trainer(config, sequences, device, DTYPE, "on").step,
         "transformers": transformers_update(config, sequences, device, DTYPE, compiled=True),
     }
     groups = {who: several(update, size.updates, device) for who, update in updates.items()}
@@ -108,7 +108,7 @@ def train_small(size: Size, device: torch.device, rate: float) -> dict[str, Any]
     """The shape of `small`: its figures, and the share of time in which the GPU waits for the host."""
     config, sequences = size.small, size.small_sequences
     trainer = gptcli_trainer(config, sequences, device, DTYPE, "on")
-    group = several(trainer.training_step, size.updates, device)
+    group = several(trainer.step, size.updates, device)
     seconds = alternate({"gptcli": group}, size.rounds)["gptcli"] / size.updates
     activity = ProfilerActivity.CUDA if device.type == "cuda" else ProfilerActivity.CPU
     with profile(activities=[activity]) as profiler:

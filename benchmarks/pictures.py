@@ -1,4 +1,7 @@
-"""Pictures of `benchmarks.cost`, with measured points and the theory as a line, and of `benchmarks.architectures`."""
+"""Pictures of `benchmarks.cost`, with measured points and the theory as a line, and of `benchmarks.architectures`.
+
+python -m benchmarks.pictures       # draws all results into docs/
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from benchmarks.architectures import by_name
+from benchmarks.measure import RESULTS
 
 DOCS = Path(__file__).parent.parent / "docs"
 MEASURED, THEORY, OTHER = "#1f5fa8", "#9a9a9a", "#c8641e"
@@ -158,3 +162,7 @@ def _logarithmic(ax: Axes, values: Sequence[float]) -> None:
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_minor_formatter(NullFormatter())
         axis.set_tick_params(which="minor", size=0)
+
+
+if __name__ == "__main__":
+    draw(RESULTS)

@@ -32,7 +32,7 @@ from gptcli.cli.threads import SPIN_COUNT
 from gptcli.config import ModelConfig, SamplingConfig
 from gptcli.exports.gguf import write_gguf
 from gptcli.generation.context_window import ContextWindow
-from gptcli.generation.loaded_model import LoadedModel, open_model
+from gptcli.generation.loaded_model import LoadedModel
 from gptcli.generation.placement import decoding_threads, place
 from gptcli.generation.stream import Sample, generate
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
@@ -112,7 +112,7 @@ def decoding(
 def float32(name: str, bandwidth: float, scratch: Path) -> dict[str, Any]:
     """gptcli against transformers, llama.cpp and CTranslate2, all in float32."""
     folder = random_model(name)
-    write_gguf(open_model(folder), scratch / "f32.gguf", "f32")
+    write_gguf(folder, scratch / "f32.gguf", "f32")
     written = hf_folder(folder.model, scratch / "hf")
     peers: dict[str, tuple[Any, ...]] = {"transformers": (transformers_writing, written)}
     peers["llama.cpp"] = (llama_cpp_rate, scratch / "f32.gguf", list(range(PROMPT)), NEW, "predicted_per_second")
@@ -124,7 +124,7 @@ def float32(name: str, bandwidth: float, scratch: Path) -> dict[str, Any]:
 def eight_bits(bandwidth: float, scratch: Path) -> dict[str, Any]:
     """`--quantize int8` against the 8-bit weights of other programs."""
     folder = random_model("gpt2")
-    write_gguf(open_model(folder), scratch / "q8_0.gguf", "q8_0")
+    write_gguf(folder, scratch / "q8_0.gguf", "q8_0")
     written = hf_folder(folder.model, scratch / "hf")
     prompt = list(range(PROMPT))
     peers: dict[str, tuple[Any, ...]] = {
@@ -150,7 +150,7 @@ def prefill(scratch: Path) -> dict[str, Any]:
     """Prefill of 512 tokens, up to the logits of the next token."""
     folder = random_model("gpt2")
     prompt = [token % folder.tokenizer.vocab_size for token in range(LONG_PROMPT)]
-    write_gguf(open_model(folder), scratch / "f32.gguf", "f32")
+    write_gguf(folder, scratch / "f32.gguf", "f32")
     rates = medians(
         {
             "gptcli": (reading, prompt, False),

@@ -27,6 +27,7 @@ from gptcli.bench.speed import new_trainer
 from gptcli.bench.target import random_dataset
 from gptcli.cli.threads import BESIDE_OTHERS, SPIN_COUNT
 from gptcli.config import Compile, ModelConfig
+from gptcli.config.values import Values
 from gptcli.interop.huggingface import config_to_hf
 from gptcli.model.cost import training_flops
 from gptcli.model.devices import AMX_PAYS_FROM_WIDTH, autocast, dtype_name, has_amx, torch_dtype
@@ -56,11 +57,14 @@ def gptcli_trainer(
     compiled: Compile = "auto",
 ) -> Trainer:
     """The trainer that `gptcli train` uses for this model."""
-    shape = config.model_dump(exclude={"vocab_size"})
-    how = {"batch_size": sequences, "dtype": dtype_name(dtype), "compile": compiled}
+    recipe: Values = {
+        "model": config.model_dump(exclude={"vocab_size"}),
+        "optim": {"lr": 1e-4},
+        "train": {"batch_size": sequences, "dtype": dtype_name(dtype), "compile": compiled},
+    }
     dataset = random_dataset(config.vocab_size, config.block_size, seed=0)
-    request = Request(preset="gpt2", file={"model": shape, "optim": {"lr": 1e-4}, "train": how})
-    return new_trainer(complete(request, NewRun(Path()), dataset, device).config, dataset, device)
+    completed = complete(Request(preset="gpt2", file=recipe), NewRun(Path()), dataset, device)
+    return new_trainer(completed.config, dataset, device)
 
 
 def transformers_update(
@@ -103,7 +107,7 @@ def update_of(who: str, name: str, dtype: torch.dtype) -> Callable[[], object]:
     torch.manual_seed(0)
     if who == "gptcli":
         runtime.prepare(CPU, deterministic=False)
-        return gptcli_trainer(config, sequences, dtype=dtype).training_step
+        return gptcli_trainer(config, sequences, dtype=dtype).step
     return transformers_update(config, sequences, dtype=dtype)
 
 

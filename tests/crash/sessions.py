@@ -105,10 +105,10 @@ class Sessions:
     def whole(self) -> Path:
         """The folder of a run that nothing disturbed."""
         folder = self.new()
-        self.go_on(folder)
+        self.resume(folder)
         return folder
 
-    def go_on(self, folder: Path, **job: Any) -> None:
+    def resume(self, folder: Path, **job: Any) -> None:
         """The same command once more, which must succeed."""
         status = self.server.run(folder, **job)
         assert status == 0, f"exit {status}: {said(folder)}"

@@ -165,8 +165,8 @@ def test_missing_checkpoints(sessions: Sessions, stopped: Path) -> None:
     assert "'checkpoints'" in text
     assert "resume never" in text
     assert (folder / RUN / "metrics.jsonl").read_bytes() == before
-    sessions.go_on(folder, arguments=SAMPLE)
-    sessions.go_on(folder, arguments=[*TRAIN, "--resume", "never"])
+    sessions.resume(folder, arguments=SAMPLE)
+    sessions.resume(folder, arguments=[*TRAIN, "--resume", "never"])
     assert_same_end(folder / "runs/book-2", sessions.whole / RUN)
 
 
@@ -197,7 +197,7 @@ def test_retention_stays_in_its_own_folder(sessions: Sessions, stopped: Path) ->
     (checkpoints / "step-00000002").write_text("mine")
     (checkpoints / "step-2").mkdir()
     (checkpoints / "notes").mkdir()
-    sessions.go_on(folder)
+    sessions.resume(folder)
     assert {path.name for path in checkpoints.iterdir()} == {
         *("step-00000001", "step-00000002", "step-2", "notes"),
         *("step-00000009", "step-00000012"),

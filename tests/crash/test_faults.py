@@ -36,10 +36,10 @@ def check_told(folder: Path, status: int) -> None:
     assert ("Error: " in text) == (status == 1), text
 
 
-def check_goes_on(sessions: Sessions, folder: Path) -> None:
+def check_resumes(sessions: Sessions, folder: Path) -> None:
     """Without the fault the same command ends as a run that nothing disturbed."""
     newest_step(folder / RUN)
-    sessions.go_on(folder)
+    sessions.resume(folder)
     assert_same_end(folder / RUN, sessions.whole / RUN, leaving_out=COUNTERS)
     assert series(folder / RUN, "train/loss") == series(sessions.whole / RUN, "train/loss")
     assert leftovers(folder) == []
@@ -51,7 +51,7 @@ def check_fault(sessions: Sessions, counts: Counter[str], kind: str, code: str, 
     watch: dict[str, Any] = {"name": "fault", "options": {"kind": kind, "code": code, "at": at, "lasting": lasting}}
     try:
         check_told(folder, sessions.server.run(folder, watch=watch))
-        check_goes_on(sessions, folder)
+        check_resumes(sessions, folder)
     except AssertionError as error:
         error.add_note(f"{code} at {kind} number {at} of {counts[kind]}{', and from then on' if lasting else ''}")
         raise
@@ -84,7 +84,7 @@ def test_one_save_that_fails_is_a_warning(sessions: Sessions) -> None:
     told = " ".join(said(folder).split())
     assert all(fact in told for fact in ("step-00000006'", "no space left on device", "continues"))
     assert newest_step(folder / RUN) == STEPS
-    check_goes_on(sessions, folder)
+    check_resumes(sessions, folder)
 
 
 def test_the_third_save_that_fails_ends_training(sessions: Sessions) -> None:
@@ -94,7 +94,7 @@ def test_the_third_save_that_fails_ends_training(sessions: Sessions) -> None:
     options = {"kind": "rename", "code": "EROFS", "at": at, "lasting": True}
     assert sessions.server.run(folder, watch={"name": "fault", "options": options}) == 1
     assert newest_step(folder / RUN) == 3
-    check_goes_on(sessions, folder)
+    check_resumes(sessions, folder)
 
 
 @pytest.mark.parametrize("largest", [500, 1_500, 5_000, 20_000, 30_000])
@@ -104,4 +104,4 @@ def test_files_that_may_not_grow(sessions: Sessions, largest: int) -> None:
     status = sessions.server.run(folder, file_size=largest)
     check_told(folder, status)
     assert status == 1
-    check_goes_on(sessions, folder)
+    check_resumes(sessions, folder)

@@ -130,7 +130,7 @@ def check_kill(sessions: Sessions, scenario: Scenario, point: Point, *sabotage: 
     if (folder / RUN / "metrics.jsonl").exists():
         whole = (folder / RUN / "metrics.jsonl").read_bytes().rpartition(b"\n")[0]
         assert whole.count(b'"train/loss"') <= kept + SAVE_EVERY, "more than one save interval is lost"
-    sessions.go_on(folder, sabotage=sabotage, arguments=scenario.arguments)
+    sessions.resume(folder, sabotage=sabotage, arguments=scenario.arguments)
     sessions.check_end(folder)
     sessions.done_with(folder)
 

@@ -81,7 +81,7 @@ def check_states(sessions: Sessions, operations: list[Operation], seeds: Iterabl
         try:
             check_folder(folder, max((step for at, step in saved_steps(operations) if at <= done), default=0))
             if seed % RESUMED_EVERY == 0:
-                sessions.go_on(folder)
+                sessions.resume(folder)
                 sessions.check_end(folder)
         except BaseException as error:
             error.add_note(f"state {seed}: the power failed after {done} of {len(operations)} operations")

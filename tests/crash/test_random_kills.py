@@ -28,7 +28,7 @@ def check_kills(sessions: Sessions, seed: int) -> None:
     folder = sessions.new()
     for _ in range(chance.randint(1, MOST_KILLS)):
         assert sessions.server.run(folder, kill_after=chance.uniform(0, LONGEST)) in (-signal.SIGKILL, 0)
-    sessions.go_on(folder)
+    sessions.resume(folder)
     sessions.check_end(folder)
     sessions.done_with(folder)
 
@@ -41,7 +41,7 @@ def check_command(sessions: Sessions, seed: int) -> None:
         process.kill()
         process.communicate()
         assert process.returncode in (-signal.SIGKILL, 0)
-    sessions.go_on(folder)
+    sessions.resume(folder)
     sessions.check_end(folder)
     sessions.done_with(folder)
 

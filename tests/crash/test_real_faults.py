@@ -61,7 +61,7 @@ def test_a_full_disk(sessions: Sessions, mounting: bool, size: str) -> None:
     if not mounting:
         print("no mounting here: a limit on the size of files")  # noqa: T201
         assert sessions.server.run(folder, file_size=20_000) == 1
-        sessions.go_on(folder)
+        sessions.resume(folder)
         sessions.check_end(folder)
         return
     done = in_namespace(
@@ -100,7 +100,7 @@ def test_a_read_only_disk(sessions: Sessions, mounting: bool) -> None:
     assert done.returncode == 0, done.stderr
     for path in (folder, folder / RUN):
         path.chmod(0o755)
-    sessions.go_on(folder)
+    sessions.resume(folder)
     assert_same_end(folder / RUN, sessions.whole / RUN)
 
 

@@ -23,7 +23,7 @@ STATES = 60
 def made(sessions: Sessions) -> Path:
     """A dataset, and a text that is another one by now."""
     folder = sessions.new()
-    sessions.go_on(folder, arguments=MAKE)
+    sessions.resume(folder, arguments=MAKE)
     (folder / "book.txt").write_text("Another text. " * 100, encoding="utf-8")
     return folder
 
@@ -38,7 +38,7 @@ def check_one_is_there(sessions: Sessions, folder: Path, tokens: tuple[int, int]
     restore_interrupted(folder / DATASET)
     assert is_dataset(folder / DATASET)
     assert open_dataset(folder / DATASET, verify=True).train.tokens in tokens
-    sessions.go_on(folder, arguments=REPLACE)
+    sessions.resume(folder, arguments=REPLACE)
     assert open_dataset(folder / DATASET).train.tokens == tokens[1]
     assert leftovers(folder) == []
     sessions.done_with(folder)
@@ -49,7 +49,7 @@ def tokens(sessions: Sessions) -> tuple[int, int]:
     """Training tokens of the old dataset and of the new one."""
     folder = made(sessions)
     old = open_dataset(folder / DATASET).train.tokens
-    sessions.go_on(folder, arguments=REPLACE)
+    sessions.resume(folder, arguments=REPLACE)
     return old, open_dataset(folder / DATASET).train.tokens
 
 

@@ -65,7 +65,7 @@ def check_training(sessions: Sessions, phase: str, name: str, delay: float) -> N
         assert "Resume with: gptcli train" in text
         assert (newest_step(folder / RUN) > 0) == (", saved." in text)
         assert leftovers(folder) == []
-    sessions.go_on(folder)
+    sessions.resume(folder)
     sessions.check_end(folder)
     sessions.done_with(folder)
 
@@ -119,10 +119,10 @@ def test_every_signal_while_compiling(sessions: Sessions, name: str) -> None:
     """Where there is no compiler, nothing is compiled, and there is no such phase."""
     if shutil.which("g++"):
         whole, folder = sessions.new(), sessions.new()
-        sessions.go_on(whole, arguments=COMPILED)
+        sessions.resume(whole, arguments=COMPILED)
         for delay in (0.0, 1.0):
             signalled(folder, "compiling", name, delay, COMPILED)
-        sessions.go_on(folder, arguments=COMPILED)
+        sessions.resume(folder, arguments=COMPILED)
         assert_same_end(folder / RUN, whole / RUN)
 
 
