@@ -6,6 +6,7 @@ It holds no absolute path, and sampling from it needs nothing outside it. It kno
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -217,6 +218,15 @@ def logged_saves(run: Path) -> tuple[int, int]:
     except OSError:
         return 0, 0
     return step, failed
+
+
+def card_step(run: Path) -> int:
+    """The steps of training in a run's model card, which a session writes when it ends; 0 if none has ended."""
+    try:
+        found = re.search(r"^\| steps \| ([\d,]+) of ", (run / names.README).read_text(errors="replace"), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1].replace(",", "")) if found else 0
 
 
 def newest_run(root: Path) -> Path | None:
