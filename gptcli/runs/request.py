@@ -91,9 +91,13 @@ def new_request(
 ) -> Request:
     """A request from plain values; later config files override earlier ones, `settings` (dotted keys) override both.
 
-    Raises ConfigError for a config file that cannot be read, and UsageError for settings that would have no effect.
+    Raises ConfigError for a config file that cannot be read, and UsageError for empty `data` and for settings that
+    would have no effect.
     """
     inputs = (str(data),) if isinstance(data, str | Path) else tuple(map(str, data))
+    if not inputs:
+        hint = "Name a text file, a folder, a dataset, or - for standard input."
+        raise UsageError("There is no text to train on.", hint)
     restore_interrupted(*inputs)
     request = Request(
         data=inputs,

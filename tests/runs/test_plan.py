@@ -16,7 +16,7 @@ from gptcli.model.memory import training_memory
 from gptcli.runs import completion
 from gptcli.runs.decision import NewRun, Resume, decide, training_device
 from gptcli.runs.plan import Plan, plan_for
-from gptcli.runs.request import Request
+from gptcli.runs.request import Request, new_request
 from tests.runs.small_runs import CPU, plan, request, run, small_dataset
 
 
@@ -25,6 +25,11 @@ def stopped(dataset: Dataset, tmp_path: Path) -> Path:
     """A run that was stopped after five of its twenty updates."""
     run(dataset, tmp_path / "run", stop_after=5)
     return tmp_path / "run"
+
+
+def test_an_empty_list_of_texts_is_refused() -> None:
+    with pytest.raises(UsageError, match="no text to train on"):
+        new_request([])
 
 
 def note(made: Plan, beginning: str) -> str:
