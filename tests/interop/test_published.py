@@ -229,7 +229,7 @@ def changed_weights(folder: Path, change: Callable[[dict[str, Tensor]], object])
         (lambda t: t.pop("transformer.h.1.mlp.c_fc.bias"), "h.1.mlp.c_fc.bias is missing"),
         (lambda t: t.update({"score.weight": torch.ones(2)}), "score.weight is not expected"),
         (lambda t: t.update({"lm_head.weight": t["transformer.wte.weight"] + 1}), "lm_head.weight differs"),
-        (lambda t: t.update({"ln_f.bias": torch.zeros(128)}), "ln_f.bias is there twice"),
+        (lambda t: t.update({"ln_f.bias": torch.zeros(128)}), "ln_f.bias occurs twice"),
         (lambda t: t.update({"transformer.ln_f.bias": torch.zeros(128, dtype=torch.int8)}), "has dtype int8"),
         (lambda t: t.update({"transformer.ln_f.bias": torch.zeros(9)}), "ln_f.bias has shape [9] instead of [128]"),
     ],
