@@ -31,7 +31,7 @@ from gptcli.dataset.preparing import tokenize
 from gptcli.model.cost import parameter_count, training_flops
 from gptcli.model.gpt import GPT
 from gptcli.training.batches import Batches
-from gptcli.training.evaluation import evaluate
+from gptcli.training.evaluation import evaluation_batches, mean_loss
 from gptcli.training.gradients import accumulate_gradients
 from gptcli.training.optimizer import Optimizer
 from gptcli.training.schedule import learning_rate
@@ -118,7 +118,7 @@ def train(task: Task, dataset: Path) -> float:
             expert_balance=config.optim.expert_balance,
         )
         optimizer.step(learning_rate(config.optim, step, steps), loss)
-    return evaluate(model, data.val, batch_size=64, max_tokens=2**20, dtype=torch.float32)
+    return mean_loss(evaluation_batches(model, data.val, batch_size=64, max_tokens=2**20, dtype=torch.float32))
 
 
 def tasks() -> list[Task]:

@@ -134,6 +134,7 @@ class Trainer:
                 )
         except UpdateStopped:
             self.model.zero_grad()
+            restore_random_states(before, self.device)
             return None
         lr = learning_rate(self.config.optim, self.completed_steps, self.max_steps)
         with room_for_optimizer(self.device):

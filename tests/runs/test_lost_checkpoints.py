@@ -47,6 +47,20 @@ def check_refused(dataset: Dataset, path: Path, flags: dict[str, Any] | None = N
     assert content(path) == before
 
 
+@pytest.mark.parametrize("is_missing", [False, True])
+@pytest.mark.parametrize("stop_after", [None, 7])
+def test_a_run_shorter_than_its_first_save_is_refused_too(
+    dataset: Dataset, tmp_path: Path, is_missing: bool, stop_after: int | None
+) -> None:
+    """The last save of a session comes at any step; the model card shows that there was one."""
+    path = tmp_path / "run"
+    run(dataset, path, {"train.save_every": 500}, stop_after=stop_after)
+    shutil.rmtree(path / "checkpoints")
+    if not is_missing:
+        (path / "checkpoints").mkdir()
+    check_refused(dataset, path, {"train.max_steps": 30, "train.save_every": 500})
+
+
 @pytest.mark.parametrize("steps", [20, 17])
 @pytest.mark.parametrize("is_missing", [False, True])
 def test_emptied_checkpoints_are_refused(dataset: Dataset, tmp_path: Path, steps: int, is_missing: bool) -> None:
