@@ -24,6 +24,8 @@ _WORDING = {
     "Value error, ": "",
     "Input should be a valid integer, unable to parse string as an integer": "it must be a whole number",
     "Input should be a valid number, unable to parse string as a number": "it must be a number",
+    "Input should be less than or equal to": "it must be at most",
+    "Input should be greater than or equal to": "it must be at least",
 }
 """Words of typer's usage errors, and ours."""
 MAY_BE_EMPTY = ("prompt", "stop")

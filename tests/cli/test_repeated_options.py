@@ -40,3 +40,19 @@ def test_lists_and_switches_may_repeat() -> None:
 
     assert CliRunner().invoke(only, ["--stop", "a", "--quiet", "--stop", "b", "--quiet"]).exit_code == 0
     assert given == [["a", "b"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "x", "--max-steps", "abc"], "whole number"),
+        (["train", "x", "--epochs", "abc"], "it must be a number"),
+        (["sample", "--context", "9" * 9], "at most 1048576"),
+        (["inspect", "--preset", "nano", "--length", "0"], "at least 1"),
+    ],
+)
+def test_a_wrong_value_is_explained_in_our_words(arguments: list[str], words: str) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert "Input" not in result.stderr
