@@ -88,6 +88,21 @@ def test_a_finished_run_says_how_to_train_longer() -> None:
     assert "resume never" in result.stderr
 
 
+def test_a_changed_text_and_the_way_on(folder: Path) -> None:
+    """Following the hint trains the model on the new text."""
+    assert train().exit_code == 0
+    before = everything(folder / "runs")
+    text = (folder / "book.txt").read_text()
+    (folder / "book.txt").write_text(text[1000:] + text[:1000])
+    result = train()
+    assert result.exit_code == 2
+    assert "'runs/book'" in result.stderr
+    assert re.search(r"--init-from runs/book\b", result.stderr)
+    assert everything(folder / "runs") == before
+    result = train("--init-from", "runs/book", "-o", "runs/other")
+    assert (result.exit_code, result.stdout) == (0, "runs/other\n"), result.stderr
+
+
 def test_never_starts_another() -> None:
     train()
     assert train("--resume", "never").stdout == "runs/book-2\n"
