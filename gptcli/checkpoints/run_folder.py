@@ -49,7 +49,10 @@ class StoredRun:
 
 def is_run(path: Path) -> bool:
     """Whether a folder was made by training here."""
-    return (path / names.RUN_CONFIG).is_file() and (path / MANIFEST_FILE).is_file()
+    try:
+        return (path / names.RUN_CONFIG).is_file() and (path / MANIFEST_FILE).is_file()
+    except OSError:  # such as a name that is too long
+        return False
 
 
 def missing_part(path: Path) -> str:

@@ -396,3 +396,9 @@ def test_a_run_is_not_text(folder: Path) -> None:
     result = train("-o", "runs/other", data="runs/book")
     assert (result.exit_code, "'runs/book' is a run, not text" in result.stderr) == (2, True)
     assert not Path("runs/other").exists()
+
+
+def test_a_name_that_is_too_long() -> None:
+    result = invoke(data="x" * 300)
+    assert result.exit_code == 1
+    assert "too long" in result.stderr
