@@ -17,7 +17,7 @@ from torch import Tensor
 from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import Progress
 from gptcli.checkpoints.model_card import model_card
-from gptcli.checkpoints.small_files import RESTORE, listed_files, read_json, read_small, verified_files
+from gptcli.checkpoints.small_files import RESTORE, SIZE_LIMIT, listed_files, read_json, read_small, verified_files
 from gptcli.checkpoints.tensors import fingerprint, read_metadata, tensor_file
 from gptcli.checkpoints.weights import stored_loss, stored_step, weights_metadata
 from gptcli.config import ModelConfig, RunConfig, parse_config_file, parse_section, to_toml
@@ -28,7 +28,7 @@ from gptcli.interop.huggingface import config_to_hf, tokenizer_settings
 from gptcli.storage import MANIFEST_FILE, FileEntry, disk_errors, new_directory, to_json, write_file
 from gptcli.tokenizer.document import END_OF_TEXT
 from gptcli.tokenizer.tokenizer import Tokenizer
-from gptcli.untrusted import strict_json
+from gptcli.untrusted import read_bounded, strict_json
 
 FORMAT = 1
 
@@ -211,8 +211,11 @@ def write_card(run: StoredRun, dataset: Dataset, progress: Progress) -> None:
 def logged_saves(run: Path) -> tuple[int, int]:
     """The step of the last line of a run's metrics.jsonl that can be read, and the number of failed saves in it."""
     step = failed = 0
+    path = run / names.METRICS
+    if not path.is_file():  # a pipe would block
+        return 0, 0
     try:
-        with open(run / names.METRICS, "rb") as file:
+        with open(path, "rb") as file:
             for line in file:
                 with suppress(ValueError, KeyError, TypeError):
                     values = strict_json(line)
@@ -226,9 +229,10 @@ def logged_saves(run: Path) -> tuple[int, int]:
 def card_step(run: Path) -> int:
     """The steps of training in a run's model card, which a session writes when it ends; 0 if none has ended."""
     try:
-        found = re.search(r"^\| steps \| ([\d,]+) of ", (run / names.README).read_text(errors="replace"), re.MULTILINE)
-    except OSError:
+        card = read_bounded(run / names.README, SIZE_LIMIT).decode(errors="replace")
+    except (OSError, ValueError):
         return 0
+    found = re.search(r"^\| steps \| ([\d,]+) of ", card, re.MULTILINE)
     return int(found[1].replace(",", "")) if found else 0
 
 

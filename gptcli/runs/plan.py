@@ -196,9 +196,10 @@ def _weights_to_start_over(run: StoredRun, damaged: list[str]) -> dict[str, Tens
     initial = stored_initial_state(run) if run.config.train.init_from else None
     best = 0 if initial else stored_step(read_metadata(run.path / names.MODEL)) or 0
     logged, failed = logged_saves(run.path)
-    step, save_every = max(best, logged), run.config.train.save_every
+    carded, save_every = card_step(run.path), run.config.train.save_every
+    step = max(best, logged, carded)
     has_folder = (run.path / names.CHECKPOINTS).is_dir()
-    was_saved = card_step(run.path) > 0 or (step > save_every and failed < logged // save_every)
+    was_saved = carded > 0 or (step > save_every and failed < logged // save_every)
     if was_saved or (step > 0 and not has_folder):
         problem = f"its folder 'checkpoints' is {'empty' if has_folder else 'missing'}"
         message = f"'{run.path}' was trained for at least {step:,} steps, but {problem}."

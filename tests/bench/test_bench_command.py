@@ -38,7 +38,7 @@ MODERN = ModelConfig(
     tied=False,
 )
 SMALL = 0.02
-"""What the formula leaves out or counts too much, as a share: biases, norms and lookups are no products."""
+"""Share by which the formula may be off: biases, norms and lookups are no matrix products."""
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +75,7 @@ def workplace(corpus_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 def products(call: Any) -> int:
-    """Operations of the matrix products that a call makes, as torch counts them while they run."""
+    """Operations of the matrix products in a call, as torch counts them."""
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         call()
     return counter.get_total_flops()

@@ -1,9 +1,9 @@
 """Between Python and the operating system: every operation on files below a folder passes through one function.
 
-`Disk(root, watch)` replaces the functions of `os`, `io` and `fcntl` that the storage room works with. Each call on
-something below `root` becomes an `Operation`, and `watch(operation, act)` decides: `act()` carries it out, `act(n)`
-writes only the first n bytes. So a test can count the operations, die at one, fail at one, or keep a record of all.
-TensorBoard's event files are left out. The product knows nothing of this.
+`Disk(root, watch)` replaces the functions of `os`, `io` and `fcntl` that the storage package uses. Each call on a path
+below `root` becomes an `Operation`, and `watch(operation, act)` decides: `act()` carries it out, `act(n)` writes only
+the first n bytes. So a test can count the operations, die at one, fail at one, or record all. TensorBoard's event files
+are left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from unittest import mock
 
 CHANGING = ("open", "write", "fsync", "rename", "mkdir", "unlink", "truncate", "lock")
-"""Kinds of operations that matter for what a kill leaves; the others are `read` and `look` (opening to read)."""
+"""Operations that change the disk; the others are `read` and `look` (opening to read)."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Operation:
     kind: str
     path: str
     target: str = ""
-    """Where a rename goes."""
+    """Target of a rename."""
     data: bytes = b""
-    """What a write brings."""
+    """Bytes of a write."""
     place: int = 0
-    """Where in the file a write begins, or the length that truncation leaves."""
+    """Offset of a write in the file, or the length that truncation leaves."""
     is_folder: bool = False
     failed: bool = False
     """Whether the operating system refused (in a record)."""
@@ -45,7 +45,7 @@ Watch = Callable[[Operation, Act], Any]
 
 
 class Disk:
-    """While this is open, `watch` sees every operation below `root`."""
+    """A context in which `watch` sees every operation below `root`."""
 
     def __init__(self, root: Path, watch: Watch) -> None:
         self.watch = watch

@@ -1,13 +1,13 @@
-"""What a disk may hold after a power failure: a file system that keeps nothing but what was flushed.
+"""Possible contents of a disk after a power failure: a file system that keeps only flushed data.
 
-From a record of operations, `states` rebuilds a folder as it may be found when the power fails after some of them:
+From a record of operations, `states` rebuilds a folder as it may be after the power fails:
 
-- A file has what it had at its last fsync. Of what was written since, all, nothing, or a part up to some byte is there;
-  or its length is there and zeros in place of the content.
-- A name (made, renamed or deleted) is there as it was at the last fsync of its folder. Of the changes since, any are
-  there and any are not; a renaming is there as a whole or not at all.
+- A file has its content at its last fsync. Of later writes, all, none, or a part up to some byte survive; or the length
+  survives, with zeros in place of the content.
+- Names are those at the last fsync of their folder. Of later changes, any may survive; a rename survives as a whole or
+  not at all.
 
-That is weaker than what the common file systems promise.
+Common file systems promise more.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _File:
 
 @dataclass(frozen=True)
 class _Change:
-    """A change of names within a folder: `name` now stands for `file` (None: for nothing), `gone` no longer does."""
+    """A change of names within a folder: `name` now means `file` (None: nothing), and `gone` no longer exists."""
 
     folder: int
     name: str
@@ -64,17 +64,17 @@ class _Change:
 
 
 class PoweredDisk:
-    """Follows a record, and tells what a power failure could leave."""
+    """Replays a record, and makes the states that a power failure could leave."""
 
     def __init__(self) -> None:
         self.files: list[_File] = [_File(is_folder=True)]
         self.names: list[dict[str, int]] = [{}]
-        """What each folder's names stand for now."""
+        """Files of each folder by name, as they are now."""
         self.flushed_names: list[dict[str, int]] = [{}]
         self.pending: list[_Change] = []
 
     def carry_out(self, operation: Operation) -> None:
-        """Follow one operation that succeeded."""
+        """Replay one operation that succeeded."""
         kind, place = operation.kind, operation.path
         if kind == "mkdir":
             self._name(place, self._new(is_folder=True))
@@ -96,7 +96,7 @@ class PoweredDisk:
             self._name(place, None)
 
     def fail(self, folder: Path, chance: random.Random) -> None:
-        """Write what a power failure now could leave into an empty folder."""
+        """Write a state that a power failure could leave now into an empty folder."""
         share = chance.choice([0.0, 0.2, 0.5, 0.8, 1.0])
         names = [dict(entries) for entries in self.flushed_names]
         for change in self.pending:
@@ -161,7 +161,7 @@ def _apply(names: dict[str, int], change: _Change) -> None:
 
 
 def saved_steps(operations: list[Operation]) -> list[tuple[int, int]]:
-    """(operations done, step) of each checkpoint, when its save had ended: the first change beyond its last fsync."""
+    """(operations done, step) of each checkpoint at the end of its save: the first change after its last fsync."""
     found, pending = [], None
     for done, operation in enumerate(operations, 1):
         if operation.kind == "rename" and os.path.basename(operation.target).startswith("step-"):

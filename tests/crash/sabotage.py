@@ -1,4 +1,4 @@
-"""Negative controls: each takes one protection out of the product, and the test of that protection must then fail."""
+"""Negative controls: each removes one protection from the product; the test of that protection must then fail."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def without_manifest() -> None:
 
 
 class _Without:
-    """A module, but one of its functions does nothing."""
+    """A module one of whose functions does nothing."""
 
     def __init__(self, module: object, name: str) -> None:
         self._module = module

@@ -1,12 +1,11 @@
-"""A fork server: imports everything once, then forks a child for each command line, so that a session costs its own
-work and not four seconds of imports.
+"""A fork server: imports everything once, then forks a child for each command line, which saves seconds of imports.
 
     python -m tests.crash.server FOLDER
 
-trains once in FOLDER, since much of torch is imported only when it is used. Then it reads one JSON object a line:
-`folder` to work in, `arguments` of gptcli, and what is to happen to the disk (`watch`, see `watching.py`) or to the
-product (`sabotage`). It answers with a line of JSON: `status`, the exit code, or minus the signal. What the child said
-is in `output.txt` of the folder.
+trains once in FOLDER, since much of torch is imported only when it is used. Then it reads one JSON object per line:
+`folder` to work in, `arguments` of gptcli, and events on the disk (`watch`, see `watching.py`) or changes of the
+product (`sabotage`). It answers with a line of JSON: `status`, the exit code, or minus the signal. The output of the
+child is in `output.txt` of the folder.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from tests.crash.watching import WATCHES
 
 
 def session(job: dict[str, Any]) -> None:
-    """The child: one process of gptcli."""
+    """The child: one gptcli process."""
     os.chdir(job["folder"])
     output = os.open("output.txt", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
     os.dup2(output, 1)
     os.dup2(output, 2)
     if "file_size" in job:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a file that grows beyond it gives an error, not a signal
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a file beyond the limit then gives an error, not a signal
         resource.setrlimit(resource.RLIMIT_FSIZE, (job["file_size"], job["file_size"]))
     for name in job.get("sabotage", []):
         SABOTAGE[name]()
@@ -53,7 +52,7 @@ def session(job: dict[str, Any]) -> None:
 
 
 def child(job: dict[str, Any]) -> None:
-    """Run the session and end at once: nothing of the server is to run in the child."""
+    """Run the session and end at once, so that no code of the server runs in the child."""
     code = 70
     try:
         session(job)
@@ -69,7 +68,7 @@ def child(job: dict[str, Any]) -> None:
 
 
 def serve() -> None:
-    """Answer jobs until standard input ends. There is one thread: a fork with more would not be safe."""
+    """Answer jobs until standard input ends. Forking is safe with one thread only."""
     for line in sys.stdin:
         job = json.loads(line)
         assert threading.active_count() == 1
@@ -89,7 +88,7 @@ def warm_up(folder: str) -> None:
     here = os.getcwd()
     os.chdir(folder)
     sys.argv = ["gptcli", *TRAIN]
-    answers, sys.stdout = sys.stdout, sys.stderr  # its result is no answer
+    answers, sys.stdout = sys.stdout, sys.stderr  # the result of the command is not an answer
     with suppress(SystemExit):
         main()
     sys.stdout = answers

@@ -1,4 +1,4 @@
-"""Small trainings in processes of their own, and what must be true of them at the end."""
+"""Small trainings in processes of their own, and the checks at their end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TEXT_CHARACTERS = 4000
 
 
 class ForkServer:
-    """`server.run(folder, ...)` → exit code of one process of gptcli."""
+    """`server.run(folder, ...)` → exit code of one gptcli process."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` holds a text to warm up with."""
@@ -69,7 +69,7 @@ class ForkServer:
 
 
 class Sessions:
-    """A place for sessions, with an uninterrupted run to compare with."""
+    """Folders for sessions, and an undisturbed run to compare with."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -91,7 +91,7 @@ class Sessions:
         return Path(shutil.copytree(of, self._folder / str(self._number), symlinks=True))
 
     def record(self, folder: Path, *, kill_at: int = -1, **job: Any) -> list[Operation]:
-        """What the command does to the disk, to its end or until it is killed before a change."""
+        """The operations of a command on the disk, to its end or until it is killed before a change."""
         with tempfile.NamedTemporaryFile() as file:
             watch = {"name": "record", "options": {"file": file.name, "kill_at": kill_at}}
             status = self.server.run(folder, watch=watch, **job)
@@ -103,7 +103,7 @@ class Sessions:
 
     @cached_property
     def whole(self) -> Path:
-        """The folder of a run that nothing disturbed."""
+        """The folder of an undisturbed run."""
         folder = self.new()
         self.resume(folder)
         return folder
@@ -114,7 +114,7 @@ class Sessions:
         assert status == 0, f"exit {status}: {said(folder)}"
 
     def check_end(self, folder: Path) -> None:
-        """The run ended as if nothing had happened, and nothing half-written is left."""
+        """Fails unless the run ended as the undisturbed one did, with nothing half-written left."""
         run, whole = folder / RUN, self.whole / RUN
         assert_same_end(run, whole)
         assert [without_times(line) for line in lines(run)] == [without_times(line) for line in lines(whole)]
@@ -126,12 +126,12 @@ class Sessions:
 
 
 def changes(operations: list[Operation]) -> list[Operation]:
-    """Those that change something: what a kill is counted by."""
+    """The operations that change something, by which kills are numbered."""
     return [operation for operation in operations if operation.kind in CHANGING]
 
 
 def said(folder: Path) -> str:
-    """What the last session in a folder wrote."""
+    """The output of the last session in a folder."""
     return (folder / "output.txt").read_text(encoding="utf-8")
 
 
@@ -141,7 +141,7 @@ def leftovers(folder: Path) -> list[Path]:
 
 
 def newest_step(run: Path, damaged: int = -1) -> int:
-    """The step of the newest checkpoint; all that an automatic resume would look at must be sound, save `damaged`."""
+    """The step of the newest checkpoint. Fails if a resume would find a damaged one other than `damaged`."""
     checkpoint, skipped = newest_checkpoint(run)
     assert skipped.keys() <= {damaged}, skipped
     return checkpoint.progress.step if checkpoint else 0

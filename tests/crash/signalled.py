@@ -1,9 +1,9 @@
-"""The command line, to which a signal comes when it enters a phase of its work.
+"""The command line with a signal that arrives when it enters a phase of its work.
 
     python -m tests.crash.signalled PHASE DELAY SIGNAL[,SIGNAL] train book.txt …
 
-The signals are sent by the process to itself, DELAY seconds after it entered the phase; the second follows the first
-after as much again.
+The process sends the signals to itself: the first one DELAY seconds after it entered the phase, the second one after
+the same time again.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ PHASES = {
     "retention": ("gptcli.runs.saving.prune_checkpoints", 3),
     "sampling": ("gptcli.generation.stream.generate", 1),
 }
-"""The function with which a phase begins, and the call of it that counts."""
+"""The function with which a phase begins, and the number of the call."""
 IMPORTED = {"import": "gptcli.cli.train", "import of torch": "torch.nn"}
 """The module whose import is the phase."""
 
 
 class Importing:
-    """A finder of modules that finds none; it tells when one is looked for."""
+    """A finder of modules that finds none, and calls a function when one is looked for."""
 
     def __init__(self, name: str, enter: Callable[[], None]) -> None:
         self._name, self._enter = name, enter
@@ -62,7 +62,7 @@ def signalling(delay: float, signums: list[int]) -> Callable[[], None]:
 
 
 def watch(function: str, call: int, enter: Callable[[], None]) -> None:
-    """Have `enter` called at the call number `call` of a function."""
+    """Call `enter` at call number `call` of a function."""
     module, _, name = function.rpartition(".")
     plain, calls = getattr(importlib.import_module(module), name), itertools.count(1)
 

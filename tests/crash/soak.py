@@ -1,10 +1,10 @@
-"""An hour in the life of one run: trained, killed, resumed, sampled from and inspected, over and over.
+"""One run for an hour: trained, killed, resumed, sampled from and inspected, over and over.
 
     python -m tests.crash.soak --minutes 60
 
 Each round raises the number of steps of the same run, kills the command at random moments, lets it end, and uses the
-result. Beside it, the same commands run again and again inside one process, whose memory and open files are measured.
-At the end the run must equal, to the last bit, one that was trained in one go. The figures are printed as JSON.
+result. The same commands also run repeatedly inside one process, whose memory and open files are measured. At the end
+the run must equal an undisturbed one, bit for bit. The figures are printed as JSON.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from tests.conftest import CommandLine
 from tests.runs.small_runs import assert_same_end, lines, without_times
 
 ROUND_STEPS = 400
-"""A multiple of every interval below, so that the end of a round adds nothing to what an uninterrupted run does."""
+"""A multiple of every interval below, so that the end of a round adds nothing to an undisturbed run."""
 LATEST_KILL = 6.0
-"""Seconds: import, a round of training and its saves take less on most machines."""
+"""Seconds; import, a round of training and its saves take less on most machines."""
 LONGEST = 6 * 3600.0
 """Seconds for one command: a machine may be put to sleep in between."""
 MOST_GROWTH = 0.05
-"""Share by which memory may differ between the middle and the end; an allocator is never quite still."""
+"""Share by which memory may differ between the middle and the end, since allocators fluctuate."""
 RUN_NAMES = re.compile(
     r"config\.json|generation_config\.json|gptcli\.toml|manifest\.json|metrics\.jsonl|model\.safetensors|README\.md"
     r"|tokenizer\.json|tokenizer_config\.json|events\.out\.tfevents\..+|checkpoints|checkpoints/step-[0-9]{8}"
@@ -67,12 +67,12 @@ def training(out: str, steps: int) -> list[str]:
 
 
 def using(out: str) -> list[list[str]]:
-    """What people do with a run."""
+    """The commands that people use on a run."""
     return [["sample", out, "-n", "50", "--seed", "1", "-q"], ["inspect", out, "--json"], ["inspect", "book.txt"]]
 
 
 class Soak:
-    """One folder, one run, and what was counted."""
+    """One folder, one run, and the counts."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder, self.chance = folder, random.Random(seed)
@@ -88,7 +88,7 @@ class Soak:
         self.threads: list[int] = []
 
     def round(self) -> None:
-        """Kill, go on, use, look."""
+        """Kill, resume, use and check the run."""
         self.rounds += 1
         command = training("runs/long", self.rounds * ROUND_STEPS)
         for _ in range(self.chance.randint(1, 3)):
@@ -108,7 +108,7 @@ class Soak:
         process.send_signal(signum)
         out, err = process.communicate()
         killed = {signal.SIGKILL: -9}.get(signum, 128 + signum)
-        # A signal that comes before Python has begun to run the program ends it as the system does.
+        # Before Python runs the program, a signal has its default action.
         assert process.returncode in (killed, -signum, 0), f"exit {process.returncode} after {signum!r}: {out}{err}"
         assert "Traceback" not in err or process.returncode == -signal.SIGINT, err
         if process.returncode:
@@ -127,7 +127,7 @@ class Soak:
         assert done.stdout, f"{command} said nothing"
 
     def inside(self) -> None:
-        """The same in this process: a new run, one that goes on, and their use."""
+        """The same in this process: a new run, one that resumes, and their use."""
         here = os.getcwd()
         os.chdir(self.folder)
         try:
@@ -155,7 +155,7 @@ class Soak:
         assert len(list((self.folder / "data").iterdir())) == 1
 
     def compare(self) -> None:
-        """The run that was killed so often equals one that was not."""
+        """Fails unless the run that was killed equals an undisturbed one."""
         self.run(training("runs/whole", self.rounds * ROUND_STEPS))
         one, other = self.folder / "runs/long", self.folder / "runs/whole"
         assert_same_end(one, other)
@@ -163,7 +163,7 @@ class Soak:
         assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
 
     def figures(self) -> dict[str, Any]:
-        """What was done, and the middle of the second quarter of the rounds against that of the last."""
+        """The counts, and memory in the middle of the second quarter of the rounds and of the last quarter."""
         quarter = max(1, self.rounds // 4)
         growth = {}
         for name in ("memory", "open_files", "threads"):

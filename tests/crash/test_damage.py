@@ -1,4 +1,4 @@
-"""Every file of a run and of a dataset, damaged in every way: what is verified is found, the rest breaks nothing."""
+"""Every file of a run and of a dataset, damaged in every way: the damage is reported, or breaks nothing."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def check_told(sessions: Sessions, stopped: Path, place: Path, damage: Damage) -
 
 
 def check_told_or_harmless(sessions: Sessions, stopped: Path, place: Path, damage: Damage) -> None:
-    """What a manifest says may be damaged where it does not matter: told, or trained to the right end."""
+    """A damaged manifest is reported, or training reaches the right end: not every entry matters."""
     folder = sessions.copy(stopped)
     damage(folder / place)
     if checked_text(folder, sessions.server.run(folder)).startswith("runs/"):
@@ -91,7 +91,7 @@ def check_harmless(sessions: Sessions, stopped: Path, place: Path, damage: Damag
 
 
 def check_weights(sessions: Sessions, stopped: Path, place: Path, damage: Damage) -> None:
-    """Damaged best weights are never sampled from; training goes on and replaces them."""
+    """Damaged best weights are never sampled from."""
     folder = sessions.copy(stopped)
     damage(folder / place)
     status = sessions.server.run(folder, arguments=SAMPLE)
@@ -101,7 +101,7 @@ def check_weights(sessions: Sessions, stopped: Path, place: Path, damage: Damage
 
 
 def check_dataset(sessions: Sessions, stopped: Path, place: Path, damage: Damage) -> None:
-    """A damaged dataset is named, or made again from the text."""
+    """A damaged dataset is named, or prepared again from the text."""
     folder = sessions.copy(stopped)
     damage(folder / place)
     status = sessions.server.run(folder)
@@ -150,7 +150,7 @@ def test_every_damage(sessions: Sessions, stopped: Path, part: str) -> None:
 
 @pytest.mark.parametrize("name", WITH_MANIFEST)
 def test_a_file_of_another_step(sessions: Sessions, stopped: Path, name: str) -> None:
-    """The file is sound by itself; only the manifest tells that it is another one."""
+    """The file is sound by itself; only the manifest shows that it is another one."""
     check_newest(sessions, stopped, RUN / NEWEST / name, of_another_step)
 
 
@@ -175,7 +175,7 @@ def of_another_step(path: Path) -> None:
 
 
 def wrong_count(state: Path) -> None:
-    """A state that can be read and is wrong."""
+    """Make the state wrong but readable."""
     content = state.read_bytes()
     assert content.count(b'"tokens": 576') == 1
     state.write_bytes(content.replace(b'"tokens": 576', b'"tokens": 575'))

@@ -1,4 +1,4 @@
-"""The operating system refuses: once, or from then on. Training ends well, or ends with exit 1 and goes on later."""
+"""The operating system refuses once, or from then on. Training ends well, or with exit 1 and can be resumed."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ KINDS = ("open", "read", "write", "fsync", "rename", "mkdir", "unlink", "lock")
 CODES = ("ENOSPC", "EIO", "EACCES", "EROFS", "EMFILE")
 PLACES = (0.0, 0.4, 0.7, 0.99)
 COUNTERS = ("best_val_loss", "best_step", "evals_since_best")
-"""What differs where best weights could not be stored."""
+"""Counters that differ where best weights could not be stored."""
 
 
 @pytest.fixture(scope="session")
 def counts(sessions: Sessions) -> Counter[str]:
-    """How often each kind of operation occurs in a training."""
+    """The number of operations of each kind in a training."""
     kinds = Counter(operation.kind for operation in sessions.record(sessions.new()))
     kinds["open"] += kinds["look"]
     return kinds
 
 
 def check_told(folder: Path, status: int) -> None:
-    """It ended well, or with one sentence of ours."""
+    """Fails unless the command ended well, or with one error message."""
     text = said(folder)
     assert status in (0, 1), text
     assert "unexpected error" not in text, text
@@ -37,7 +37,7 @@ def check_told(folder: Path, status: int) -> None:
 
 
 def check_resumes(sessions: Sessions, folder: Path) -> None:
-    """Without the fault the same command ends as a run that nothing disturbed."""
+    """Without the fault the same command ends as an undisturbed run does."""
     newest_step(folder / RUN)
     sessions.resume(folder)
     assert_same_end(folder / RUN, sessions.whole / RUN, leaving_out=COUNTERS)
@@ -76,7 +76,7 @@ def renames(sessions: Sessions) -> list[str]:
 
 
 def test_one_save_that_fails_is_a_warning(sessions: Sessions) -> None:
-    """--quiet does not hide it; training ends well, with the other checkpoints."""
+    """Not hidden by --quiet; training ends well, with the other checkpoints."""
     at = next(number for number, target in enumerate(renames(sessions)) if target.endswith("step-00000006"))
     folder = sessions.new()
     options = {"kind": "rename", "code": "ENOSPC", "at": at, "lasting": False}
@@ -88,7 +88,7 @@ def test_one_save_that_fails_is_a_warning(sessions: Sessions) -> None:
 
 
 def test_the_third_save_that_fails_ends_training(sessions: Sessions) -> None:
-    """The checkpoint before stays, and the training is not carried on to no avail."""
+    """The checkpoint before stays; training without saves would be in vain."""
     at = next(number for number, target in enumerate(renames(sessions)) if target.endswith("step-00000006"))
     folder = sessions.new()
     options = {"kind": "rename", "code": "EROFS", "at": at, "lasting": True}
@@ -99,7 +99,7 @@ def test_the_third_save_that_fails_ends_training(sessions: Sessions) -> None:
 
 @pytest.mark.parametrize("largest", [500, 1_500, 5_000, 20_000, 30_000])
 def test_files_that_may_not_grow(sessions: Sessions, largest: int) -> None:
-    """A real limit of the operating system, which TensorBoard's files meet too."""
+    """A real limit of the operating system, which applies to TensorBoard's files too."""
     folder = sessions.new()
     status = sessions.server.run(folder, file_size=largest)
     check_told(folder, status)

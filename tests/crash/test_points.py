@@ -1,7 +1,7 @@
 """Killed before each operation that changes something on the disk, and in the middle of each write.
 
-The same command then goes on, and the end is the same to the last bit as that of a run which nothing disturbed.
-Two sessions are gone through: one that begins with the text, and one that goes on after a kill.
+The same command then resumes, and the end equals that of an undisturbed run, bit for bit. Two sessions are tested: one
+that begins with the text, and one that resumes after a kill.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SAMPLED = 5
 """Points of each phase in `make test`."""
 SCENARIOS = ("first", "resumed")
 DAMAGED = 9
-"""The newest checkpoint where the second session begins: it is deleted, and what was half-deleted goes too."""
+"""The newest checkpoint at the start of the second session, which deletes it and a half-deleted one."""
 CHANGED = [*TRAIN, "--patience", "100"]
 """The second session stores another config, with the same result."""
 PHASES = {
@@ -33,7 +33,7 @@ PHASES = {
 
 @dataclass(frozen=True)
 class Point:
-    """Where to kill: before an operation, or after the first `torn` bytes of a write."""
+    """A moment to kill: before an operation, or after the first `torn` bytes of a write."""
 
     at: int
     operation: Operation
@@ -46,9 +46,9 @@ class Scenario:
     """A session to kill."""
 
     start: Path
-    """What the session finds; it is copied."""
+    """The folder at the start, which is copied."""
     operations: list[Operation]
-    """What it changes when nothing disturbs it."""
+    """The changes of the undisturbed session."""
     damaged: int
     """The step of a checkpoint that is damaged at the start."""
     arguments: list[str]
@@ -70,7 +70,7 @@ def scenarios(sessions: Sessions) -> dict[str, Scenario]:
 
 
 def phases(operations: list[Operation]) -> Iterator[str]:
-    """What each operation is part of."""
+    """The phase of each operation."""
     current, being_made = "", ""
     for operation in operations:
         kind, place, name = operation.kind, operation.path, os.path.basename(operation.path)
@@ -102,7 +102,7 @@ def phases(operations: list[Operation]) -> Iterator[str]:
 
 
 def points(operations: list[Operation]) -> list[Point]:
-    """Every point of a session: before each operation, and three ways to tear each write."""
+    """Every point of a session: before each operation, and three within each write."""
     found = []
     for at, (operation, phase) in enumerate(zip(operations, phases(operations), strict=True)):
         found.append(Point(at, operation, phase))
@@ -122,7 +122,7 @@ def sample(found: list[Point]) -> list[Point]:
 
 
 def check_kill(sessions: Sessions, scenario: Scenario, point: Point, *sabotage: str) -> None:
-    """Kill there, look at what is left, go on, and compare."""
+    """Kill at the point, check the remains, resume, and compare the end."""
     folder = sessions.copy(scenario.start)
     watch = {"name": "kill", "options": {"at": point.at, "torn": point.torn}}
     assert sessions.server.run(folder, watch=watch, arguments=scenario.arguments) == -9, said(folder)
@@ -147,7 +147,7 @@ def check_kills(sessions: Sessions, scenario: Scenario, chosen: list[Point]) -> 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_phase_is_there(scenarios: dict[str, Scenario], name: str) -> None:
-    """With `-rP` the number of points of each phase is shown."""
+    """`-rP` shows the number of points of each phase."""
     found = points(scenarios[name].operations)
     counted = Counter(point.phase for point in found)
     print(f"{name}: {counted.total()} points:", dict(counted))  # noqa: T201

@@ -1,4 +1,4 @@
-"""The power fails: what was not flushed may be lost, cut off, zeroed, or there in another order."""
+"""The power fails: data that was not flushed may be lost, cut off, zeroed, or written in another order."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ STATES = 2000
 SLICES = 8
 SAMPLED = 50
 RESUMED_EVERY = 5
-"""Every state is looked at; in every so many training goes on to its end."""
+"""Every state is checked; after one in this many, training resumes to its end."""
 SCENARIOS = ("first", "resumed")
 
 
 def record(sessions: Sessions, scenario: str, *sabotage: str) -> list[Operation]:
-    """What is done to the disk from the text to the last checkpoint: in one session, or with a kill and a resume.
+    """The operations from the text to the last checkpoint: in one session, or with a kill and a resume.
 
-    The kill comes while an old checkpoint is being deleted.
+    The kill happens while an old checkpoint is deleted.
     """
     done = sessions.record(sessions.new(), sabotage=sabotage)
     if scenario == "resumed":
@@ -55,7 +55,7 @@ def records(sessions: Sessions) -> dict[str, list[Operation]]:
 
 
 def check_folder(folder: Path, saved: int) -> None:
-    """What the next start would open is sound, and nothing that was saved is gone."""
+    """Fails unless the next session finds a sound run with every saved checkpoint."""
     run = folder / RUN
     assert newest_step(run) >= saved, "a checkpoint that was saved is gone"
     assert is_run(run) or not is_occupied(run), "half a run"
@@ -69,7 +69,7 @@ def check_folder(folder: Path, saved: int) -> None:
 
 
 def check_states(sessions: Sessions, operations: list[Operation], seeds: Iterable[int]) -> None:
-    """The power fails after some of the operations, for each seed in its own way."""
+    """The power fails after some of the operations, differently for each seed."""
     moments = sorted((random.Random(seed).randint(1, len(operations)), seed) for seed in seeds)
     disk, followed = PoweredDisk(), 0
     for done, seed in moments:
@@ -101,7 +101,7 @@ def test_many_states(sessions: Sessions, records: dict[str, list[Operation]], pa
 
 
 def test_control_without_fsync(sessions: Sessions) -> None:
-    """Looking is enough to see it: no training goes on here."""
+    """The check alone shows it; nothing is trained here."""
     operations = record(sessions, "first", "fsync")
     assert not any(operation.kind == "fsync" for operation in operations)
     with pytest.raises(Exception, match=r"damaged|gone|cannot be|missing|half"):

@@ -1,4 +1,4 @@
-"""Killed up to three times at random moments, and run again: the end is that of a run which nothing disturbed."""
+"""Killed up to three times at random moments, and run again: the end is that of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.crash.sessions import TRAIN, Sessions
 
 RUNS = 200
 COMMAND_RUNS = 40
-"""So many of them are of the command line itself, which imports for seconds; the others are forked."""
+"""Number of runs of the command line itself, which imports for seconds; the others are forked."""
 SAMPLED = 5
 SLICES = 8
 MOST_KILLS = 3
 LONGEST = 0.6
-"""Seconds in which a session of the fork server has done most of its work."""
+"""Seconds in which a session of the fork server does most of its work."""
 LONGEST_COMMAND = 5.0
 """The same of the command line."""
 

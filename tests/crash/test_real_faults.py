@@ -1,8 +1,7 @@
-"""Disks that are really full or read-only: file systems of the operating system's own, not injected errors.
+"""Disks that are really full or read-only: real file systems, not injected errors.
 
-They are mounted in a namespace of the command's own, so that nothing is left mounted whatever happens. Where the
-system does not allow that, a limit on the size of files takes the place of the full disk, and a folder of another user
-that of the read-only one; the tests say so.
+They are mounted in a namespace of the command, so that nothing stays mounted. Where the system does not allow that, a
+limit on the size of files replaces the full disk, and a folder of another user the read-only one; the tests say so.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def check_told(text: str, code: int, *reasons: str) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_full_disk(sessions: Sessions, mounting: bool, size: str) -> None:
-    """Training on a disk of that size; then it grows, and the same command goes on."""
+    """Train on a disk of that size; then it grows, and the same command resumes."""
     folder = sessions.new()
     if not mounting:
         print("no mounting here: a limit on the size of files")  # noqa: T201
@@ -81,7 +80,7 @@ def test_a_full_disk(sessions: Sessions, mounting: bool, size: str) -> None:
 
 
 def test_a_read_only_disk(sessions: Sessions, mounting: bool) -> None:
-    """Where a run is to begin, and where one is to go on; sampling from it works."""
+    """A new run and one that would resume are refused; sampling works."""
     folder = sessions.copy(sessions.whole)
     longer = TRAINING.replace("--max-steps 12", "--max-steps 24")
     if not mounting and os.geteuid() == 0:

@@ -1,4 +1,4 @@
-"""Killed while a dataset is replaced: the old one or the new one is there, never neither."""
+"""Killed while a dataset is replaced: the old or the new one is always there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STATES = 60
 
 
 def made(sessions: Sessions) -> Path:
-    """A dataset, and a text that is another one by now."""
+    """A dataset, and its text, which has changed since."""
     folder = sessions.new()
     sessions.resume(folder, arguments=MAKE)
     (folder / "book.txt").write_text("Another text. " * 100, encoding="utf-8")

@@ -1,7 +1,7 @@
 """Ctrl-C once and twice, SIGTERM and SIGHUP, in each phase of the real command line.
 
-It ends with the exit code of the signal and no traceback; what it had is saved; the same command goes on to the end of
-a run that nothing disturbed.
+The command ends with the exit code of the signal and no traceback, after saving; the same command then resumes to the
+end of an undisturbed run.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ SIGNALS = {
     "SIGHUP": [signal.SIGHUP],
 }
 DELAYS = (0.0, 0.004)
-"""At once, in the middle of a function of Python, or a moment later, wherever that is."""
+"""Seconds after which the signal arrives: at once, in a Python function, or a moment later, anywhere."""
 SAVING = ("new run", "first step", "a step", "evaluation", "best weights", "saving", "retention")
-"""Phases in which a first signal is noted, and obeyed after a step and a save."""
+"""Phases in which the first signal only asks to stop after a step and a save."""
 TRAINING = (*IMPORTED, "reading", "tokenizing", *SAVING)
 COMPILED = [*TRAIN, "--compile", "on"]
 SAMPLE = ["sample", str(RUN), "-n", "300", "--seed", "1", "--quiet"]
@@ -39,7 +39,7 @@ SAMPLE = ["sample", str(RUN), "-n", "300", "--seed", "1", "--quiet"]
 def run_signalled(
     prefix: list[str], folder: Path, phase: str, signums: list[signal.Signals], delay: float, arguments: list[str]
 ) -> subprocess.CompletedProcess[str]:
-    """The command, to its end, with the signals that come to it in a phase."""
+    """Run the command to its end, with signals that arrive in a phase."""
     sent = ",".join(str(int(signum)) for signum in signums)
     command = [*prefix, sys.executable, "-m", "tests.crash.signalled", phase, str(delay), sent, *arguments]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TORCHINDUCTOR_CACHE_DIR": str(folder.parent / "inductor")}
@@ -47,7 +47,7 @@ def run_signalled(
 
 
 def signalled(folder: Path, phase: str, name: str, delay: float, arguments: list[str]) -> str:
-    """What a command says that ends by a signal, as it must."""
+    """The output of a command that ended by a signal; fails unless it ended properly."""
     sent = SIGNALS[name]
     done = run_signalled([], folder, phase, sent, delay, arguments)
     assert done.returncode == 128 + sent[0], f"exit {done.returncode}: {done.stdout}{done.stderr}"
@@ -85,7 +85,7 @@ def test_some_signals(sessions: Sessions, phase: str, name: str) -> None:
 
 
 def test_nohup_keeps_its_word(sessions: Sessions) -> None:
-    """Started so that the closing of its terminal is ignored, it ignores that in every phase."""
+    """A process started with SIGHUP ignored, as by `nohup`, ignores it in every phase."""
     folder = sessions.new()
     for phase in ("tokenizing", "a step"):
         done = run_signalled(["nohup"], folder, phase, [signal.SIGHUP], 0.0, TRAIN)
@@ -116,7 +116,7 @@ def test_every_signal_while_sampling(sessions: Sessions, name: str) -> None:
 @pytest.mark.campaign
 @pytest.mark.parametrize("name", SIGNALS)
 def test_every_signal_while_compiling(sessions: Sessions, name: str) -> None:
-    """Where there is no compiler, nothing is compiled, and there is no such phase."""
+    """Without a compiler nothing is compiled, and this phase does not exist."""
     if shutil.which("g++"):
         whole, folder = sessions.new(), sessions.new()
         sessions.resume(whole, arguments=COMPILED)

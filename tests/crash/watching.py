@@ -1,4 +1,4 @@
-"""What may happen to a session's disk: each class is a `watch` of `Disk`."""
+"""Events on a session's disk: each class is a `watch` of `Disk`."""
 
 from __future__ import annotations
 
@@ -39,10 +39,7 @@ def read_record(file: str | os.PathLike[str]) -> list[Operation]:
 
 
 class Kill:
-    """SIGKILL before the operation number `at` of those that change something, or after `torn` bytes of it.
-
-    -1: never.
-    """
+    """Sends SIGKILL before change number `at` (-1: never), or after `torn` bytes of it."""
 
     def __init__(self, at: int, torn: int | None = None) -> None:
         self._left, self._torn = at, torn
@@ -58,7 +55,7 @@ class Kill:
 
 
 class Fault:
-    """The error `code` from the operation number `at` of a kind, once or from then on."""
+    """Raises the error `code` at operation number `at` of a kind, once or from then on."""
 
     def __init__(self, kind: str, code: str, at: int, lasting: bool) -> None:
         self._kinds = {"open": ("open", "look")}.get(kind, (kind,))

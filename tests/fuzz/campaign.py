@@ -1,4 +1,4 @@
-"""A campaign: very many changed inputs for each target, each target in a process of its own.
+"""A campaign: many changed inputs for each target, each target in a process of its own.
 
     python -m tests.fuzz.campaign --inputs 100000 [TARGET...]
 
@@ -60,14 +60,14 @@ def campaign(name: str, first: int, inputs: int) -> int:
     accepted, slowest, failures, start = 0, (0.0, first), 0, time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         target = TARGETS[name](Path(folder) / name)
-        survives(target, Random(0))  # what is loaded at first use is no growth
+        survives(target, Random(0))  # memory of modules that are loaded at first use does not count
         grown = _peak_memory()
         _limit_memory()
         for number in range(first, first + inputs):
             began = time.process_time()
             try:
                 accepted += survives(target, Random(f"{name} {number}"))
-            except BaseException as error:  # the point is to see all of them; Ctrl-C ends
+            except BaseException as error:  # all of them are collected; Ctrl-C ends
                 if isinstance(error, KeyboardInterrupt):
                     raise
                 failures += 1
@@ -96,7 +96,7 @@ def _peak_memory() -> int:
 
 
 def _limit_memory() -> None:
-    """What an input asks for beyond this is a MemoryError, and so a failure."""
+    """An allocation beyond this is a MemoryError, and so a failure."""
     status = Path("/proc/self/statm")
     if status.exists():
         mapped = int(status.read_text().split()[0]) * resource.getpagesize()

@@ -1,4 +1,4 @@
-"""What holds for every input: it is used, or refused with an error of ours; and nothing is written."""
+"""The check of every input: it is used, or refused with a GptcliError; nothing is written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.fuzz.targets import Target
 
 
 def survives(target: Target, random: Random) -> bool:
-    """Let a target read one changed input: whether it was accepted. Any error but ours comes through."""
+    """Let a target read one changed input; returns whether it was accepted. Raises any error but GptcliError."""
     target.prepare(random)
     before = listing(target.folder)
     refusal = None
@@ -26,6 +26,6 @@ def survives(target: Target, random: Random) -> bool:
 
 
 def listing(folder: Path) -> list[tuple[str, int, int]]:
-    """Everything below a folder: name, size, time of change."""
+    """Name, size and time of change of everything below a folder."""
     found = [(path, path.lstat()) for path in sorted(folder.rglob("*"))]
     return [(str(path), status.st_size, status.st_mtime_ns) for path, status in found if not path.is_dir()]

@@ -1,7 +1,7 @@
-"""What is fuzzed: each target has valid files, changes them, and hands them to the code that reads them.
+"""The targets of fuzzing: each has valid files, changes them, and hands them to the code that reads them.
 
-A target is made in an empty folder. `prepare` writes one changed input into it, and `run` reads it: errors of ours are
-what a reader may raise, and it writes nothing.
+A target is made in an empty folder. `prepare` writes one changed input into it, and `run` reads it: a reader may raise
+GptcliError, and writes nothing.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ class SamplingOptions(Prompt):
 
 
 class Resume(Target):
-    """A run with two checkpoints, of which anything is changed; then the plan to go on, and what inspect says."""
+    """A run with two checkpoints and any change; then the plan to resume it, or a report."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -348,7 +348,7 @@ TARGETS: dict[str, type[Target]] = {
 
 
 def change_in(folder: Path, valid: dict[str, bytes], random: Random) -> None:
-    """Put the valid files there, one of them changed; mostly the manifest, if there is one, agrees with it."""
+    """Write the valid files, one of them changed; the manifest, if there is one, mostly agrees with it."""
     for name, content in valid.items():
         (folder / name).write_bytes(content)
     name = random.choice(sorted(valid))

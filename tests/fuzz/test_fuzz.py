@@ -1,4 +1,4 @@
-"""Whatever a file holds, only errors of ours come out of reading it; `make fuzz` tries many more inputs."""
+"""Reading a file of any content raises only GptcliError; `make fuzz` tries many more inputs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_every_input_is_used_or_refused(target: Target, random: Random) -> None:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_what_is_valid_is_accepted(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a change every target accepts its files: what is refused is refused for the change."""
+    """Without a change every target accepts its files, so that refusals are due to the change."""
     for change in ("mutated_bytes", "mutated_json", "changed_tensors"):
         monkeypatch.setattr(f"tests.fuzz.targets.{change}", lambda data, random: data)
     monkeypatch.setattr("tests.fuzz.targets.mutated_text", lambda text, random: text.encode())
@@ -51,7 +51,7 @@ def test_what_is_valid_is_accepted(name: str, tmp_path: Path, monkeypatch: pytes
 
 
 def test_control_an_error_of_another_kind_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the check of the depth, a manifest that is nested deeply ends in an error of Python's."""
+    """Without the check of depth, a deeply nested manifest ends in a Python error."""
 
     def trusting(content: bytes) -> object:
         raise RecursionError

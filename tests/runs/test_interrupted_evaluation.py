@@ -66,7 +66,9 @@ def assert_undisturbed(one: Path, other: Path) -> None:
 def check_interrupted(dataset: Dataset, folder: Path, step: int, times: int = 1) -> None:
     run(dataset, folder / "whole", FLAGS)
     for number in range(times):
-        interrupt(dataset, folder / "parts", FLAGS, step, batches=number + 1)
+        stopped = interrupt(dataset, folder / "parts", FLAGS, step, batches=number + 1)
+        saved = [event.step for event in stopped if isinstance(event, CheckpointSaved)]
+        assert saved == ([] if number else list(range(10, step + 1, 10))), "the second stop has nothing new to save"
     events = run(dataset, folder / "parts", FLAGS)
     first = next(event for event in events if not isinstance(event, EvalProgress | str) and hasattr(event, "step"))
     assert isinstance(first, EvalMetrics)
@@ -112,6 +114,7 @@ def test_fine_tuning(dataset: Dataset, tmp_path: Path, pretrained: Path, step: i
     run(dataset, tmp_path / "whole", flags, family=None)
     for number in range(times):
         interrupt(dataset, tmp_path / "parts", flags, step, batches=number + 1, family=None)
+    assert list(series(tmp_path / "whole", "sample")) == [10, 20], "no sample before the first update"
     events = run(dataset, tmp_path / "parts", flags, family=None)
     assert not [event for event in events if isinstance(event, SaveFailed)]
     assert_same_end(tmp_path / "parts", tmp_path / "whole")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -132,6 +133,17 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(
     assert [without_times(line) for line in lines(tmp_path / "killed")] == [
         without_times(line) for line in lines(tmp_path / "whole")
     ]
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "README.md"])
+def test_a_pipe_in_the_place_of_a_file_is_not_opened(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """It would block. Whether the run had checkpoints shows in other files."""
+    killed_at(monkeypatch, 4, dataset, tmp_path / "run", {})
+    (tmp_path / "run" / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / "run" / name)
+    assert plan(dataset, tmp_path / "run").checkpoint is None
 
 
 def linked(path: Path) -> Path:

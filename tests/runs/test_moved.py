@@ -43,6 +43,12 @@ def after_step(step: int) -> Callable[[Event], bool]:
     return lambda event: isinstance(event, StepMetrics) and event.step == step
 
 
+def delete(path: Path) -> None:
+    """Delete a folder to which TensorBoard's thread may be writing."""
+    while path.exists():
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def place_in(error: RunMoved) -> Path:
     """The folder in which the checkpoint is, by the error's message."""
     return Path(re.findall(r"'([^']*)'", error.message)[-1])
@@ -77,7 +83,7 @@ def test_a_deleted_folder(dataset: Dataset, tmp_path: Path, step: int) -> None:
     """It is made again. What the log had is gone; the training is not."""
     path = tmp_path / "run"
     run(dataset, tmp_path / "whole", FLAGS)
-    error = train_and(lambda: shutil.rmtree(path), after_step(step), dataset, path, FLAGS)
+    error = train_and(lambda: delete(path), after_step(step), dataset, path, FLAGS)
     assert place_in(error) == path
     progress = read_progress(path)
     assert progress is not None
@@ -94,7 +100,7 @@ def test_a_deleted_folder_has_no_best_weights(dataset: Dataset, tmp_path: Path) 
     path = tmp_path / "run"
     flags = FLAGS | {"train.eval_every": 4, "train.save_every": 6}
     train_and(
-        lambda: shutil.rmtree(path),
+        lambda: delete(path),
         lambda event: isinstance(event, EvalMetrics) and event.step == 4,
         dataset,
         path,

@@ -23,14 +23,11 @@ from gptcli.training import trainer
 from gptcli.training.trainer import Trainer, Update
 from tests.runs.small_runs import FLAGS, series
 
-SMALL = [f"--set={key}={value}" for key, value in FLAGS.items()]
 
-
-def small_but_for(*arguments: str) -> list[str]:
-    """SMALL without the settings that `arguments` state themselves: each may be given once."""
-    stated = {argument.removeprefix("--set=").partition("=")[0] for argument in arguments}
-    stated |= {argument.removeprefix("--").replace("-", "_") for argument in arguments if argument.startswith("--")}
-    return [f"--set={key}={value}" for key, value in FLAGS.items() if not stated & {key, key.partition(".")[2]}]
+def small(**settings: object) -> list[str]:
+    """The options of a small run, with other values of settings of `train` by name; None leaves one out."""
+    flags = FLAGS | {f"train.{name}": value for name, value in settings.items()}
+    return [f"--set={key}={value}" for key, value in flags.items() if value is not None]
 
 
 @pytest.fixture(autouse=True)
@@ -45,12 +42,12 @@ def invoke(*arguments: str, data: str = "book.txt") -> Result:
     return CliRunner().invoke(app, ["train", data, *arguments])
 
 
-def train(*arguments: str, data: str = "book.txt") -> Result:
-    return invoke(*small_but_for(*arguments), "--preset", "nano", *arguments, data=data)
+def train(*arguments: str, data: str = "book.txt", **settings: object) -> Result:
+    return invoke(*small(**settings), "--preset", "nano", *arguments, data=data)
 
 
 def test_a_pipe_gets_plain_rows_and_the_path() -> None:
-    result = train("--set=train.eval_every=5")
+    result = train(eval_every=5)
     assert result.exit_code == 0, result.stderr
     assert result.stdout == "runs/book\n"
     rows = [line for line in result.stderr.splitlines() if line.startswith("step ")]
@@ -89,6 +86,21 @@ def test_a_finished_run_says_how_to_train_longer() -> None:
     assert "20 steps" in result.stderr
     assert "max-steps 40" in result.stderr
     assert "resume never" in result.stderr
+
+
+def test_a_changed_text_and_the_way_on(folder: Path) -> None:
+    """Following the hint trains the model on the new text."""
+    assert train().exit_code == 0
+    before = everything(folder / "runs")
+    text = (folder / "book.txt").read_text()
+    (folder / "book.txt").write_text(text[1000:] + text[:1000])
+    result = train()
+    assert result.exit_code == 2
+    assert "'runs/book'" in result.stderr
+    assert re.search(r"--init-from runs/book\b", result.stderr)
+    assert everything(folder / "runs") == before
+    result = train("--init-from", "runs/book", "-o", "runs/other")
+    assert (result.exit_code, result.stdout) == (0, "runs/other\n"), result.stderr
 
 
 def test_never_starts_another() -> None:
@@ -215,15 +227,14 @@ def test_shapes_are_checked_against_the_run_that_resumes(folder: Path) -> None:
 
 
 def test_a_run_resumes_where_its_device_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train("--max-steps", "2")
+    train(max_steps=2)
     config = folder / "runs/book/gptcli.toml"
     config.write_text(config.read_text().replace('device = "cpu"', 'device = "mps"'))
     manifest = json.loads((folder / "runs/book/manifest.json").read_text())
     del manifest["files"]["gptcli.toml"]
     (folder / "runs/book/manifest.json").write_text(json.dumps(manifest))
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    options = small_but_for("--device", "--max-steps")
-    result = invoke(*options, "--preset", "nano", "--max-steps", "3")
+    result = train(max_steps=3, device=None)
     assert (result.exit_code, result.stdout) == (0, "runs/book\n"), result.stderr
     assert "'mps'" in result.stderr
     assert "'cpu'" in result.stderr
@@ -231,9 +242,8 @@ def test_a_run_resumes_where_its_device_is_missing(folder: Path, monkeypatch: py
 
 def test_auto_replaces_a_stored_value(folder: Path) -> None:
     """The stored micro-batch size and device belong to the machine of an earlier session."""
-    train("--max-steps", "2")
-    others = [option for option in SMALL if "micro_batch_size" not in option and "train.device" not in option]
-    others += ["--preset", "nano", "--dry-run", "--json"]
+    train(max_steps=2)
+    others = [*small(micro_batch_size=None, device=None), "--preset", "nano", "--dry-run", "--json"]
     kept = json.loads(invoke(*others).stdout)["config"]["train"]
     assert (kept["micro_batch_size"], kept["device"]) == (4, "cpu")
     changed = json.loads(invoke(*others, "--micro-batch-size", "2", "--device", "auto").stdout)["config"]["train"]
@@ -303,7 +313,7 @@ def test_dry_run_writes_nothing(folder: Path) -> None:
 
 
 def test_a_dry_run_reads_the_tokens_that_are_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert train("--max-steps", "1").exit_code == 0
+    assert train(max_steps=1).exit_code == 0
     before = everything(folder)
     monkeypatch.setattr(preparing, "write_dataset", None)  # nothing is tokenized again
     result = train("--dry-run")
@@ -348,7 +358,7 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, step: int, signum: int) -> None:
 def test_a_signal_saves(folder: Path, monkeypatch: pytest.MonkeyPatch, signum: int, code: int) -> None:
     """The printed command resumes this very run, although the first one asked for a new run."""
     train()
-    arguments = ["train", "book.txt", *SMALL, "--preset", "nano", "--resume", "never"]
+    arguments = ["train", "book.txt", *small(), "--preset", "nano", "--resume", "never"]
     monkeypatch.setattr(sys, "argv", ["gptcli", *arguments])
     with monkeypatch.context() as patch:
         stop_at(patch, 7, signum)

@@ -25,7 +25,7 @@ def split_of(tokens: int) -> Split:
 
 
 def obvious(model: GPT, split: Split) -> float:
-    """One token after the other, each from the tokens before it in its window."""
+    """The mean loss, token by token, each from the tokens before it in its window."""
     ids = torch.from_numpy(split.stream.windows(np.array([0]), split.tokens))[0]
     model.eval()
     losses = []
@@ -48,7 +48,7 @@ def check_every_token_once(tokens: int) -> None:
 
 @pytest.mark.parametrize("tokens", [2, 5, 8, 9, 10, 16, 17, 18, 61])
 def test_every_token_is_scored_once(tokens: int) -> None:
-    """Texts shorter than a window, with a shorter last one, and without."""
+    """Texts shorter than a window, with a shorter last window, and without one."""
     check_every_token_once(tokens)
 
 

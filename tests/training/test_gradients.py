@@ -1,4 +1,4 @@
-"""Any split of a batch into micro-batches has the same gradient; and a gradient teaches."""
+"""Any split of a batch into micro-batches gives the same gradient, and training with it lowers the loss."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.model.variants import variant
 
 TINY = ModelConfig(vocab_size=11, n_layer=2, n_head=2, n_embd=16, block_size=8)
 MODERN = ("gpt2", "qwen3", "qwen3_moe", "strange")
-"""The variants that have every kind of part among them."""
+"""Variants that together have every kind of part."""
 
 
 def check_micro_batches(name: str) -> None:
@@ -66,7 +66,7 @@ def test_control_a_balance_over_each_micro_batch_is_noticed(monkeypatch: pytest.
 
 
 def check_balance_loss() -> None:
-    """Its gradient moves routers from one favourite towards an even spread."""
+    """Its gradient moves routers from one favourite towards an even distribution."""
     torch.manual_seed(0)
     model = GPT(variant("experts", n_expert_active=1))
     with torch.no_grad():
@@ -108,7 +108,7 @@ def test_control_without_a_balance_loss(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def check_recomputing(name: str, dropout: float) -> None:
-    """Activations that are computed again give the same gradients to the last bit, and the same random stream."""
+    """Recomputed activations give the same gradients and random stream, bit for bit."""
     found = []
     for setting in (False, True):
         torch.manual_seed(0)
@@ -184,7 +184,7 @@ def test_only_matrices_decay() -> None:
 
 @pytest.mark.parametrize(("clip", "expected"), [(0.5, 0.5), (0.0, None)])
 def test_clipping(clip: float, expected: float | None) -> None:
-    """The norm told is the one before clipping; 0 turns clipping off."""
+    """The reported norm is the one before clipping; 0 turns clipping off."""
     model = torch.nn.Linear(2, 2, bias=False)
     optimizer = Optimizer(model, OptimConfig(lr=0.1, grad_clip=clip), torch.float32)
     loss = (model(torch.tensor([[3.0, 4.0]])) * 10).sum()

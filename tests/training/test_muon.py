@@ -1,4 +1,4 @@
-"""Muon against the same written plainly, with singular value decompositions and one matrix at a time."""
+"""Muon against a plain implementation, with singular value decompositions and one matrix at a time."""
 
 from __future__ import annotations
 

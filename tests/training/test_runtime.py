@@ -1,4 +1,4 @@
-"""What the process is set to before it trains."""
+"""Settings of the process before training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ for _ in range(5):
     take_and_free()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
-"""Pages that the kernel gave for six blocks of 20 MB, taken and freed five times."""
+"""Page faults of six blocks of 20 MB, allocated and freed five times."""
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of GNU's allocator")

@@ -182,7 +182,7 @@ def test_a_suspended_display_shows_the_cursor() -> None:
 def test_a_split_stream_smuggles_nothing(
     size: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """However a text is cut into pieces, it is shown as if it came whole."""
+    """A text in pieces of any size is shown as the whole text would be."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     text = f"a\x1b]0;title\x07{DANGEROUS}\x1b\x1b[2Jb"
     pieces = [Piece(0, text[place : place + size]) for place in range(0, len(text), size)]
