@@ -15,7 +15,7 @@ import torch
 
 from gptcli.config import ModelConfig
 from gptcli.model.cost import cache_bytes, parameter_count, parameter_shapes
-from gptcli.model.loss import CHUNK_LOGITS, held_tokens
+from gptcli.model.loss import PLAIN_LOGITS, chunk_sizes, held_tokens
 
 FLOAT32 = 4
 """Bytes; parameters, gradients, optimizer state and the residual stream are float32 whatever the dtype of products."""
@@ -229,14 +229,15 @@ def _mlp(config: ModelConfig, sequences: int, item: int) -> int:
 
 def _loss(config: ModelConfig, tokens: int, item: int, device_type: str) -> int:
     """Bytes of the loss at its peak: logits and their gradient, whole or for a chunk (see `next_token_loss`)."""
-    V, C, limit = config.vocab_size, config.n_embd, CHUNK_LOGITS[device_type]
+    V, C = config.vocab_size, config.n_embd
     wide = (3 if config.logit_softcap else 2) * FLOAT32  # per logit: before and after the softmax, the slope of a cap
     narrow = item if item < FLOAT32 else 0
-    if tokens * V <= limit:
+    if tokens * V <= PLAIN_LOGITS[device_type]:
         return tokens * V * (wide + narrow)
-    held = min(tokens, held_tokens(max(1, limit // V), C))
+    chunks = chunk_sizes(torch.device(device_type), V)
+    held = min(tokens, held_tokens(chunks.rows, C))
     gradients = tokens * C * item + V * C * (FLOAT32 + narrow)  # of hidden states and weights
-    return limit * wide + held * V * narrow + gradients
+    return chunks.columns * (min(tokens, chunks.rows) * wide + held * narrow) + gradients
 
 
 def _casts(config: ModelConfig, item: int) -> int:
