@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from gptcli.model.fused_loss import fused_kernel
 
 PLAIN_LOGITS = {"cpu": 2**23, "cuda": 2**24, "mps": 2**25}
-"""Largest number of logits for which the plain form is used, by device type; on a CPU and on MPS also that of a chunk."""
+"""Largest number of logits for which the plain form is used, by device type; on a CPU and on MPS also of a chunk."""
 CARD_BYTES_PER_LOGIT = 256
 """A chunk on CUDA has a logit for so many bytes of the card's memory: with two float32 numbers each, logits take up to
 a thirty-second of it."""
