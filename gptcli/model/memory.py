@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from gptcli.config import ModelConfig
+from gptcli.model.attention import cuda_takes_groups
 from gptcli.model.cost import cache_bytes, parameter_count, parameter_shapes
 from gptcli.model.loss import PLAIN_LOGITS, chunk_sizes, held_tokens
 
@@ -208,9 +209,26 @@ def _attention(config: ModelConfig, sequences: int, item: int, device_type: str)
         scores = sequences * config.n_head * config.block_size**2  # (B, H, T, T)
         kept = 3 * row * FLOAT32 + (3 if config.dropout else 1) * scores * FLOAT32
         return kept + normed + (projected * item if config.qk_norm and item == FLOAT32 else 0)
-    turned = qk * item if config.qk_norm or config.position == "rope" else 0  # tensors of their own
+    turned = config.qk_norm or config.position == "rope"  # queries and keys are tensors of their own
+    if device_type == "cuda" and _expands_heads(config, item):
+        kept = (3 if turned else 2) * row  # keys and values of every head, and the queries
+        keeps_projected = not turned or (config.qk_norm and item == FLOAT32)
+    else:
+        kept, keeps_projected = qk if turned else 0, True  # the values are a part of the projection
     mask = config.block_size**2 * item if config.sliding_window else 0
-    return projected * item + turned + normed + mask
+    return (kept + projected * keeps_projected) * item + normed + mask
+
+
+def _expands_heads(config: ModelConfig, item: int) -> bool:
+    """Whether training on CUDA copies keys and values for each head; assumed where torch sees no card."""
+    if config.n_kv_head in (1, config.n_head):  # a single head is expanded without a copy
+        return False
+    if not torch.cuda.is_available():
+        return True
+    dtype = torch.float32 if item == FLOAT32 else torch.float16  # bfloat16 has the same kernels wherever it is fast
+    masked = config.sliding_window is not None
+    case = (torch.device("cuda"), dtype, config.head_dim)
+    return not cuda_takes_groups(*case, decodes=False, masked=masked, dropout=config.dropout, trains=True)
 
 
 def _all_heads(config: ModelConfig, sequences: int) -> int:

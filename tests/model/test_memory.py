@@ -14,7 +14,7 @@ from gptcli import machine
 from gptcli.config import ModelConfig
 from gptcli.config.presets import preset
 from gptcli.machine import free_memory, process_memory, total_memory
-from gptcli.model import memory
+from gptcli.model import attention, memory
 from gptcli.model.cache import KVCache
 from gptcli.model.cost import parameter_count
 from gptcli.model.gpt import GPT
@@ -79,10 +79,10 @@ def test_training_is_within_a_quarter_of_the_measured_peak(
     assert abs(measured["estimate"] / measured["peak"] - 1) <= CLOSE, measured
 
 
-def check_activations(name: str, dtype: torch.dtype, dropout: float) -> None:
+def check_activations(name: str, dtype: torch.dtype, dropout: float, device_type: str = "cpu") -> None:
     shape = {"vocab_size": 65, "n_layer": 3, "n_head": 4, "n_embd": 128, "block_size": 64, "dropout": dropout}
     config = variant(name, **shape)
-    estimate = training_memory(config, 4, dtype, "cpu", 0)
+    estimate = training_memory(config, 4, dtype, device_type, 0)
     halves = 2 if config.mlp == "swiglu" else 1
     inside_mlp = 4 * 64 * config.mlp_width * halves * dtype.itemsize  # the last term, made only in the backward pass
     expected = estimate.activations - inside_mlp + estimate.casts
@@ -94,6 +94,29 @@ def check_activations(name: str, dtype: torch.dtype, dropout: float) -> None:
 @pytest.mark.parametrize("name", VARIANTS)
 def test_activations_are_what_autograd_keeps(name: str, dtype: torch.dtype, dropout: float) -> None:
     check_activations(name, dtype, dropout)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["grouped", "one kv head", "llama", "qwen3", "qwen3 windows"])
+def test_expanded_heads_are_counted_on_cuda(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU whose kernels take no grouped heads; the forms of attention are those of a CPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(attention, "_takes_groups", lambda *_given, **_options: False)
+    check_activations(name, dtype, 0.0, "cuda")
+
+
+def test_control_expanded_heads_that_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "_takes_groups", lambda *_given, **_options: False)
+    monkeypatch.setattr(memory, "_expands_heads", lambda *_given: False)
+    with pytest.raises(AssertionError):
+        check_activations("grouped", torch.float32, 0.0, "cuda")
+
+
+def test_expanded_heads_depend_on_the_kernels_of_the_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = variant("qwen3")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(memory, "cuda_takes_groups", lambda *case, **_options: case[1] is torch.float16)
+    assert [memory._expands_heads(config, item) for item in (2, 4)] == [False, True]
 
 
 def test_control_normed_inputs_that_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
