@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from gptcli.model.devices import product_dtype
+
 PROBE_TOKENS = 64
 """Keys that torch is asked about: which kernel takes a case depends on no length but that of a single query."""
 
@@ -53,7 +55,7 @@ def _takes_groups(q: Tensor, dropout: float, *, masked: bool) -> bool:
     if q.device.type != "cuda":
         return True
     trains = torch.is_grad_enabled() and q.requires_grad
-    return cuda_takes_groups(q.device, _product_dtype(q), q.shape[3], q.shape[2] == 1, masked, dropout, trains)
+    return cuda_takes_groups(q.device, product_dtype(q), q.shape[3], q.shape[2] == 1, masked, dropout, trains)
 
 
 def cuda_takes_groups(
@@ -92,12 +94,6 @@ def _ask(
     return torch.backends.cuda.can_use_flash_attention(case) or torch.backends.cuda.can_use_efficient_attention(case)
 
 
-def _product_dtype(q: Tensor) -> torch.dtype:
-    """The dtype in which attention runs; queries that were normalized under autocast are float32."""
-    device_type = q.device.type
-    return torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else q.dtype
-
-
 def _folded(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
     """Attention of a single query per head: the heads that share keys become queries of one head, without a copy.
 
@@ -111,5 +107,5 @@ def _folded(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float
 def _expanded(x: Tensor, q: Tensor) -> Tensor:
     """Keys or values with a copy for each head that shares them: (B, G, S, D) → (B, H, S, D), as q (B, H, T, D)."""
     B, G, S, D = x.shape
-    shares = x.to(_product_dtype(q)).unsqueeze(2).expand(B, G, q.shape[1] // G, S, D)  # (B, G, R, S, D)
+    shares = x.to(product_dtype(q)).unsqueeze(2).expand(B, G, q.shape[1] // G, S, D)  # (B, G, R, S, D)
     return shares.reshape(B, -1, S, D)

@@ -25,6 +25,7 @@ from gptcli.model.attention import attend
 from gptcli.model.cache import KVCache
 from gptcli.model.experts import Experts, Routing
 from gptcli.model.loss import next_token_loss, softcapped
+from gptcli.model.nonlinear import nonlinear
 from gptcli.model.position import rotate, rotations, sinusoids
 
 INITIAL_DEVIATION = 0.02
@@ -95,13 +96,7 @@ class MLP(nn.Module):
     def forward(self, x: Tensor, routing: Routing | None = None) -> Tensor:
         """(..., C) → (..., C). `routing` is unused: `Experts` has the same signature."""
         x = self.c_fc(x)  # (..., W), swiglu (..., 2W)
-        if self.kind == "gelu":
-            x = F.gelu(x, approximate="tanh")
-        elif self.kind == "relu2":
-            x = F.relu(x).square()
-        else:
-            gate, value = x.chunk(2, dim=-1)  # 2 of (..., W)
-            x = F.silu(gate) * value
+        x = nonlinear(x, self.kind)  # (..., W)
         x = self.c_proj(x)  # (..., C)
         return F.dropout(x, self.dropout) if self.training and self.dropout else x
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from gptcli.model.devices import product_dtype
 from gptcli.model.fused_loss import fused_kernel
 
 PLAIN_LOGITS = {"cpu": 2**23, "cuda": 2**24, "mps": 2**25}
@@ -90,10 +91,9 @@ def next_token_loss(
     if chunks is None and PLAIN_LOGITS[device_type] >= N * V:
         logits = F.linear(hidden, weight)  # (N, V)
         return F.cross_entropy(softcapped(logits.to(_wide(logits.dtype)), softcap), targets, reduction="sum")
-    dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else hidden.dtype
     # Here and not in `forward`, where gradients are always off and `needs_input_grad` ignores inference mode.
     need_grad = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
-    options = _Options(chunks or chunk_sizes(hidden.device, V), softcap, dtype, need_grad)
+    options = _Options(chunks or chunk_sizes(hidden.device, V), softcap, product_dtype(hidden), need_grad)
     with torch.autocast(device_type, enabled=False):
         loss: Tensor = _ChunkedCrossEntropy.apply(hidden, weight, targets, options)  # type: ignore[no-untyped-call]
     return loss
