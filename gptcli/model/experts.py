@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from gptcli.config import ModelConfig
 from gptcli.model.devices import product_dtype
-from gptcli.model.grouping import block_rows, expert_linear, group_rows
+from gptcli.model.grouping import block_rows, expert_linear, group_rows, has_grouped_kernel
 from gptcli.model.nonlinear import nonlinear
 
 
@@ -101,11 +101,12 @@ class Experts(nn.Module):
         dtype = product_dtype(tokens)
         stacked = self._stacked or self._stack(dtype)
         inside, outside = stacked["c_fc.weight"], stacked["c_proj.weight"]  # (E, W or 2W, C), (E, C, W)
-        grouping = group_rows(chosen.flatten(), len(inside), block_rows(N * K, inside))
+        kernel = has_grouped_kernel(tokens.device, inside.dtype, *inside.shape[1:], *outside.shape[1:])
+        grouping = group_rows(chosen.flatten(), len(inside), block_rows(N * K, len(inside), kernel=kernel))
         x = grouping.arrange(tokens.to(dtype).unsqueeze(1).expand(-1, K, -1).flatten(0, 1))  # (R, C)
-        x = expert_linear(x, inside, stacked.get("c_fc.bias"), grouping)  # (R, W or 2W)
+        x = expert_linear(x, inside, stacked.get("c_fc.bias"), grouping, kernel=kernel)  # (R, W or 2W)
         x = nonlinear(x, self.kind)  # (R, W)
-        x = expert_linear(x, outside, stacked.get("c_proj.bias"), grouping)  # (R, C)
+        x = expert_linear(x, outside, stacked.get("c_proj.bias"), grouping, kernel=kernel)  # (R, C)
         parts = grouping.restore(x).view(N, K, -1)  # (N, K, C)
         if self.training and self.dropout:
             parts = nn.functional.dropout(parts, self.dropout)

@@ -36,7 +36,8 @@ class Grouping:
 
     def arrange(self, x: Tensor) -> Tensor:
         """Rows (M, I) in blocks, with zeros between them: (R, I)."""
-        return x.new_zeros(len(self.owners) * self.block, x.shape[1]).index_copy(0, self.slots, x)
+        # Not `index_copy`, which would keep `x` for the backward pass.
+        return x.new_zeros(len(self.owners) * self.block, x.shape[1]).index_put((self.slots,), x)
 
     def restore(self, x: Tensor) -> Tensor:
         """Rows in blocks (R, O) in their first order: (M, O)."""
@@ -53,35 +54,41 @@ def group_rows(chosen: Tensor, experts: int, block: int) -> Grouping:
     last = (-(-(ends - starts) // block)).cumsum(0)  # (E), the end of each expert's blocks
     before = last - -(-(ends - starts) // block)  # (E), the start
     place = (before * block - starts).index_select(0, ordered) + numbers  # (M), by the order
-    n = min(M, M // block + experts)  # enough blocks for any choice
+    n = block_count(M, experts, block)
     owners = torch.searchsorted(last, torch.arange(n, device=device), right=True).clamp_max(experts - 1)
     filled = torch.where(all_experts == experts - 1, n, last)  # the last expert gets the blocks without rows
     slots = torch.empty_like(order).scatter(0, order, place)
     return Grouping(slots, owners, (filled * block).to(torch.int32), block)
 
 
-def block_rows(rows: int, weight: Tensor) -> int:
-    """Rows of a block for products of `rows` rows with the weights of all experts (E, O, I)."""
-    if has_grouped_kernel(weight):
-        return GROUPED_BLOCK
-    return max(1, rows // (BLOCKS_PER_EXPERT * len(weight)))
+def block_rows(rows: int, experts: int, *, kernel: bool) -> int:
+    """Rows of a block for products of `rows` rows with the weights of all experts."""
+    return GROUPED_BLOCK if kernel else max(1, rows // (BLOCKS_PER_EXPERT * experts))
 
 
-def has_grouped_kernel(weight: Tensor) -> bool:
-    """Whether torch has a kernel for grouped products with weights (E, O, I).
+def block_count(rows: int, experts: int, block: int) -> int:
+    """Blocks that are enough for any choice of experts."""
+    return min(rows, rows // block + experts)
+
+
+def has_grouped_kernel(device: torch.device, dtype: torch.dtype, *widths: int) -> bool:
+    """Whether torch has a kernel for grouped products with matrices of these widths.
 
     In torch 2.11 and 2.13 it takes bfloat16 on GPUs of compute capability 9 and 10 (Hopper and Blackwell). Elsewhere
     torch reads the groups on the host and multiplies one by one.
     """
-    if weight.device.type != "cuda" or weight.dtype is not torch.bfloat16 or weight.shape[1] % 8 or weight.shape[2] % 8:
+    if device.type != "cuda" or dtype is not torch.bfloat16 or any(width % 8 for width in widths):
         return False
-    return torch.cuda.get_device_capability(weight.device)[0] in (9, 10)
+    return torch.cuda.get_device_capability(device)[0] in (9, 10)
 
 
-def expert_linear(x: Tensor, weight: Tensor, bias: Tensor | None, grouping: Grouping) -> Tensor:
-    """Each row by its own expert's weights: x (R, I), weight (E, O, I), bias (E, O) → (R, O)."""
+def expert_linear(x: Tensor, weight: Tensor, bias: Tensor | None, grouping: Grouping, *, kernel: bool) -> Tensor:
+    """Each row by its own expert's weights: x (R, I), weight (E, O, I), bias (E, O) → (R, O).
+
+    `kernel` uses torch's grouped product, for which the blocks must have `GROUPED_BLOCK` rows.
+    """
     blocks = len(grouping.owners), grouping.block
-    if has_grouped_kernel(weight):
+    if kernel:
         y = F.grouped_mm(x, weight.transpose(1, 2), offs=grouping.ends).view(*blocks, -1)  # (n, block, O)
     else:
         y = x.view(*blocks, -1) @ weight.index_select(0, grouping.owners).transpose(1, 2)  # (n, block, O)

@@ -16,6 +16,7 @@ import torch
 from gptcli.config import ModelConfig
 from gptcli.model.attention import cuda_takes_groups
 from gptcli.model.cost import cache_bytes, parameter_count, parameter_shapes
+from gptcli.model.grouping import block_count, block_rows, has_grouped_kernel
 from gptcli.model.loss import PLAIN_LOGITS, chunk_sizes, held_tokens
 
 FLOAT32 = 4
@@ -117,7 +118,7 @@ def training_memory(
         parameters=parameters,
         gradients=parameters,
         optimizer=2 * parameters,
-        casts=_casts(config, dtype.itemsize),
+        casts=_casts(config, dtype.itemsize, device_type),
         activations=activations,
         loss=loss,
         allocator=int(share * (activations + loss)),
@@ -183,7 +184,7 @@ def _activations(config: ModelConfig, sequences: int, item: int, device_type: st
     dropout = config.dropout > 0
     # Two inputs of norms in float32; for the weight gradients, the outputs of norms and attention.
     block = row * (2 * FLOAT32 + 2 * item) + _all_heads(config, sequences) * item
-    block += _attention(config, sequences, item, device_type) + _mlp(config, sequences, item)
+    block += _attention(config, sequences, item, device_type) + _mlp(config, sequences, item, device_type)
     # The normed inputs of an RMSNorm before its weights.
     normed = row * FLOAT32 if config.norm == "rmsnorm" else 0
     block += 2 * normed
@@ -236,13 +237,29 @@ def _all_heads(config: ModelConfig, sequences: int) -> int:
     return sequences * config.block_size * config.n_head * config.head_dim
 
 
-def _mlp(config: ModelConfig, sequences: int, item: int) -> int:
+def _mlp(config: ModelConfig, sequences: int, item: int, device_type: str) -> int:
     """Bytes that a block's MLP keeps."""
     # Before and after the nonlinearity; SwiGLU: gate and value, the gate's SiLU, their product.
     kept = (4 if config.mlp == "swiglu" else 2) * config.mlp_width * item
-    if config.n_expert:  # each expert's copies of its tokens, its results, and the weighted results
-        kept = config.n_expert_active * (kept + config.n_embd * (2 * item + FLOAT32))
+    if not config.n_expert:
+        return sequences * config.block_size * kept
+    if device_type == "cuda":
+        return _experts_at_once(config, sequences * config.block_size, item, kept)
+    # Each expert's copies of its tokens, its results, and the weighted results.
+    kept = config.n_expert_active * (kept + config.n_embd * (2 * item + FLOAT32))
     return sequences * config.block_size * kept
+
+
+def _experts_at_once(config: ModelConfig, tokens: int, item: int, kept: int) -> int:
+    """Bytes that the experts of a block keep on CUDA, with `kept` bytes inside the MLP for each row."""
+    C, E, M = config.n_embd, config.n_expert, tokens * config.n_expert_active
+    cuda, dtype = torch.device("cuda"), torch.float32 if item == FLOAT32 else torch.bfloat16
+    kernel = torch.cuda.is_available() and has_grouped_kernel(cuda, dtype, C, config.mlp_width)
+    block = block_rows(M, E, kernel=kernel)
+    blocks = block_count(M, E, block)
+    copies = E if kernel else blocks  # of an expert's weights
+    matrices = copies * C * (config.mlp_rows + config.mlp_width) * item
+    return blocks * block * (kept + C * item) + M * C * item + matrices  # rows in blocks, and the results
 
 
 def _loss(config: ModelConfig, tokens: int, item: int, device_type: str) -> int:
@@ -258,8 +275,10 @@ def _loss(config: ModelConfig, tokens: int, item: int, device_type: str) -> int:
     return chunks.columns * (min(tokens, chunks.rows) * wide + held * narrow) + gradients
 
 
-def _casts(config: ModelConfig, item: int) -> int:
+def _casts(config: ModelConfig, item: int, device_type: str) -> int:
     if item == FLOAT32:
         return 0
-    shapes = parameter_shapes(config).items()
-    return item * sum(shape.numel() for name, shape in shapes if len(shape) == 2 and name != "wpe.weight")
+    matrices = {name: shape for name, shape in parameter_shapes(config).items() if len(shape) == 2}
+    elsewhere = ".experts." if device_type == "cuda" else None  # counted with the activations
+    cast = (name for name in matrices if name != "wpe.weight" and not (elsewhere and elsewhere in name))
+    return item * sum(matrices[name].numel() for name in cast)

@@ -7,16 +7,15 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gptcli.generation.placement import bind_submodules
-from gptcli.model import grouping
+from gptcli.model import experts, grouping
 from gptcli.model.cache import KVCache
 from gptcli.model.experts import Experts, Routing
 from gptcli.model.gpt import GPT, MLP
-from gptcli.model.grouping import group_rows
+from gptcli.model.grouping import group_rows, has_grouped_kernel
 from tests.model.reference import assert_close, random_model
 from tests.model.variants import variant
 
@@ -52,9 +51,9 @@ def outcome(mix: Any, experts: Experts, tokens: Tensor, weights: Tensor, chosen:
     return [out, *torch.autograd.grad((out * scale).sum(), [tokens, weights, *parameters], materialize_grads=True)]
 
 
-def check_at_once(experts: Experts, given: tuple[Tensor, Tensor, Tensor], tolerance: float = 1e-12) -> None:
-    one = outcome(experts.mix_one_by_one, experts, *given)
-    for known, actual in zip(one, outcome(experts.mix_at_once, experts, *given), strict=True):
+def check_at_once(mixture: Experts, given: tuple[Tensor, Tensor, Tensor], tolerance: float = 1e-12) -> None:
+    one = outcome(mixture.mix_one_by_one, mixture, *given)
+    for known, actual in zip(one, outcome(mixture.mix_at_once, mixture, *given), strict=True):
         assert (actual - known).abs().max() <= tolerance * max(1.0, known.abs().max().item())
 
 
@@ -84,7 +83,7 @@ def grouped_kernel(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
         ends.append(offs)
         return plain(x, weight, offs=offs)
 
-    monkeypatch.setattr(grouping, "has_grouped_kernel", lambda _weight: True)
+    monkeypatch.setattr(experts, "has_grouped_kernel", lambda *_given: True)
     monkeypatch.setattr(grouping.F, "grouped_mm", grouped_mm)
     return ends
 
@@ -102,11 +101,9 @@ def test_grouped_kernel_is_one_by_one(tokens: int, grouped_kernel: list[Tensor])
 @pytest.mark.parametrize("capability", [(7, 5), (8, 0), (8, 9), (9, 0), (10, 0), (12, 0)])
 def test_grouped_kernel_by_gpu(capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: capability)
-    with FakeTensorMode():
-        for dtype, width in ((torch.bfloat16, 64), (torch.bfloat16, 60), (torch.float16, 64), (torch.float32, 64)):
-            weight = torch.empty(4, 64, width, device="cuda", dtype=dtype)
-            expected = capability[0] in (9, 10) and dtype is torch.bfloat16 and width == 64
-            assert grouping.has_grouped_kernel(weight) == expected
+    for dtype, width in ((torch.bfloat16, 64), (torch.bfloat16, 60), (torch.float16, 64), (torch.float32, 64)):
+        expected = capability[0] in (9, 10) and dtype is torch.bfloat16 and width == 64
+        assert has_grouped_kernel(torch.device("cuda"), dtype, 64, width) == expected
 
 
 @pytest.mark.parametrize("block", [1, 3, 8])

@@ -17,6 +17,7 @@ from gptcli.machine import free_memory, process_memory, total_memory
 from gptcli.model import attention, memory
 from gptcli.model.cache import KVCache
 from gptcli.model.cost import parameter_count
+from gptcli.model.experts import Experts
 from gptcli.model.gpt import GPT
 from gptcli.model.memory import largest_micro_batch, sampling_memory, training_memory
 from tests.conftest import ROOT
@@ -110,6 +111,16 @@ def test_control_expanded_heads_that_are_not_counted(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(memory, "_expands_heads", lambda *_given: False)
     with pytest.raises(AssertionError):
         check_activations("grouped", torch.float32, 0.0, "cuda")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["experts", "all experts", "mixtral"])
+def test_experts_at_once_are_counted_on_cuda(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU without a kernel for grouped products; the operations are those of a CPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(attention, "_takes_groups", lambda *_given, **_options: False)
+    monkeypatch.setattr(Experts, "mix_one_by_one", Experts.mix_at_once)
+    check_activations(name, dtype, 0.0, "cuda")
 
 
 def test_expanded_heads_depend_on_the_kernels_of_the_card(monkeypatch: pytest.MonkeyPatch) -> None:
