@@ -12,6 +12,8 @@ S = cached + new tokens.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -109,3 +111,22 @@ def _expanded(x: Tensor, q: Tensor) -> Tensor:
     B, G, S, D = x.shape
     shares = x.to(product_dtype(q)).unsqueeze(2).expand(B, G, q.shape[1] // G, S, D)  # (B, G, R, S, D)
     return shares.reshape(B, -1, S, D)
+
+
+def generation_kernels(device: torch.device) -> AbstractContextManager[None]:
+    """The kernels of attention for generating text: on CUDA all but cuDNN's.
+
+    torch prefers those on Hopper and Blackwell, but they need a plan for each new length, which takes up to half a
+    second, and in generated text every token makes a new length.
+    """
+    return _without_cudnn() if device.type == "cuda" else nullcontext()
+
+
+@contextmanager
+def _without_cudnn() -> Iterator[None]:
+    before = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)

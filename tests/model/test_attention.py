@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from gptcli.generation import context_window
+from gptcli.generation.context_window import ContextWindow
 from gptcli.model import attention
 from gptcli.model.attention import attend
 from tests.model.reference import random_model
@@ -211,3 +213,25 @@ def test_the_choice_is_a_constant_of_compiled_code(takes: bool, monkeypatch: pyt
     compiled = torch.compile(attend, backend="eager", fullgraph=True)
     assert torch.allclose(compiled(q, k, v), attend(q, k, v))
     torch.compiler.reset()
+
+
+def test_generation_on_cuda_turns_cudnn_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prefill and every step, and no longer."""
+    model = random_model(variant("qwen3"), torch.float32).requires_grad_(False).eval()
+    enabled: list[bool] = []
+    hidden = model.hidden
+    monkeypatch.setattr(
+        model, "hidden", lambda *given: (enabled.append(torch.backends.cuda.cudnn_sdp_enabled()), hidden(*given))[1]
+    )
+    window = ContextWindow(model, 1)
+    cuda, plain = torch.device("cuda"), context_window.generation_kernels
+    monkeypatch.setattr(context_window, "generation_kernels", lambda _device: plain(cuda))
+    window.prefill(torch.tensor([[1, 2, 3]]))
+    window.append(torch.tensor([[4]]))
+    assert enabled == [False, False]
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+    with pytest.raises(KeyError), plain(cuda):
+        raise KeyError
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+    with plain(torch.device("cpu")):
+        assert torch.backends.cuda.cudnn_sdp_enabled()
