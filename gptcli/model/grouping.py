@@ -79,7 +79,15 @@ def has_grouped_kernel(device: torch.device, dtype: torch.dtype, *widths: int) -
     """
     if device.type != "cuda" or dtype is not torch.bfloat16 or any(width % 8 for width in widths):
         return False
-    return torch.cuda.get_device_capability(device)[0] in (9, 10)
+    return _compute_capability(device) in (9, 10)
+
+
+def _compute_capability(device: torch.device) -> int:
+    return torch.cuda.get_device_capability(device)[0]
+
+
+# A constant for compiled code; see `gptcli.model.attention.cuda_takes_groups`.
+_compute_capability._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def expert_linear(x: Tensor, weight: Tensor, bias: Tensor | None, grouping: Grouping, *, kernel: bool) -> Tensor:

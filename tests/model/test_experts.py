@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -157,6 +158,27 @@ def test_other_devices_than_cpu_and_mps_take_all_experts_at_once(monkeypatch: py
         assert out.device.type == routing.balance_loss().device.type == "meta"
         with pytest.raises(NotImplementedError, match="nonzero"):
             experts.mix_one_by_one(*routes(5, 4, 2))
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch's compiler
+def test_compiled_code_serves_every_choice_of_experts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One graph without a break, also where torch is asked about the GPU."""
+    mixture, compiled = make_experts(), []
+    asked = partial(has_grouped_kernel, torch.device("cuda"), torch.bfloat16)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: (8, 0))
+    monkeypatch.setattr(experts, "has_grouped_kernel", lambda _device, _dtype, *widths: asked(*widths))
+
+    def backend(graph: torch.fx.GraphModule, _inputs: list[Tensor]) -> Any:
+        compiled.append(graph)
+        return graph
+
+    torch.compiler.reset()
+    fast = torch.compile(mixture.mix_at_once, backend=backend, fullgraph=True, dynamic=False)
+    for _ in range(3):
+        given = routes(40, 4, 2)
+        assert torch.allclose(fast(*given), mixture.mix_one_by_one(*given))
+    assert len(compiled) == 1
+    torch.compiler.reset()
 
 
 @pytest.fixture
