@@ -96,6 +96,7 @@ class Gpu:
         self.capability = capability
         self.efficient_takes_groups = efficient_takes_groups
         self.kernels: list[str] = []
+        self.key_heads: list[int] = []
         self.asked = 0
 
     def flash(self, case: Any) -> bool:
@@ -122,6 +123,7 @@ class Gpu:
         case = SimpleNamespace(
             query=query, key=key, value=value, attn_mask=attn_mask, enable_gqa=options.get("enable_gqa")
         )
+        self.key_heads.append(key.shape[1])
         kernels = {"flash": self.flash, "efficient": self.efficient, "math": lambda _case: True}
         self.kernels.append(next(name for name, takes in kernels.items() if takes(case)))
         return torch.empty_like(query)
@@ -196,6 +198,7 @@ def test_queries_in_float32_under_autocast_count_as_16_bits(gpu: Any, monkeypatc
     with FakeTensorMode():
         on_cuda("whole sequence", torch.float32, H // G, 0.0)
     assert imitated.kernels == ["flash"]
+    assert imitated.key_heads == [G]  # not copied for each head
 
 
 @pytest.mark.filterwarnings("ignore")  # of torch's compiler
@@ -203,15 +206,23 @@ def test_queries_in_float32_under_autocast_count_as_16_bits(gpu: Any, monkeypatc
 def test_the_choice_is_a_constant_of_compiled_code(takes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a graph break, in which either form would be compiled by itself."""
 
-    def asked(q: Tensor, *_given: object, **_options: object) -> bool:
+    traced: list[bool] = []
+
+    def case_of(q: Tensor, *_given: object, **_options: object) -> bool:
         return attention.cuda_takes_groups(q.device, q.dtype, D, False, False, 0.0, False)
 
-    monkeypatch.setattr(attention, "_ask", lambda *_given: takes)
-    monkeypatch.setattr(attention, "_takes_groups", asked)
+    def ask(*_given: object) -> bool:
+        traced.append(torch.compiler.is_dynamo_compiling())
+        return takes
+
+    monkeypatch.setattr(attention, "_ask", ask)
+    monkeypatch.setattr(attention, "_takes_groups", case_of)
     torch.compiler.reset()
     q, k, v = (part.detach() for part in heads(S))
     compiled = torch.compile(attend, backend="eager", fullgraph=True)
-    assert torch.allclose(compiled(q, k, v), attend(q, k, v))
+    out = compiled(q, k, v)
+    assert traced == [False]  # called by the compiler, and no part of the code that it compiled
+    assert torch.allclose(out, attend(q, k, v))
     torch.compiler.reset()
 
 

@@ -163,9 +163,14 @@ def test_other_devices_than_cpu_and_mps_take_all_experts_at_once(monkeypatch: py
 @pytest.mark.filterwarnings("ignore")  # of torch's compiler
 def test_compiled_code_serves_every_choice_of_experts(monkeypatch: pytest.MonkeyPatch) -> None:
     """One graph without a break, also where torch is asked about the GPU."""
-    mixture, compiled = make_experts(), []
+    mixture, compiled, traced = make_experts(), [], []
     asked = partial(has_grouped_kernel, torch.device("cuda"), torch.bfloat16)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: (8, 0))
+
+    def capability(_device: torch.device) -> tuple[int, int]:
+        traced.append(torch.compiler.is_dynamo_compiling())
+        return 8, 0
+
+    monkeypatch.setattr(torch.cuda, "get_device_capability", capability)
     monkeypatch.setattr(experts, "has_grouped_kernel", lambda _device, _dtype, *widths: asked(*widths))
 
     def backend(graph: torch.fx.GraphModule, _inputs: list[Tensor]) -> Any:
@@ -178,6 +183,7 @@ def test_compiled_code_serves_every_choice_of_experts(monkeypatch: pytest.Monkey
         given = routes(40, 4, 2)
         assert torch.allclose(fast(*given), mixture.mix_one_by_one(*given))
     assert len(compiled) == 1
+    assert traced == [False]  # asked once, by the compiler
     torch.compiler.reset()
 
 
