@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
+from gptcli.checkpoints.checkpoint import Progress
 from gptcli.checkpoints.names import TOKENIZER
 from gptcli.config import MAX_COUNT, RunConfig, TokenizerConfig
 from gptcli.dataset.folder import Dataset
-from gptcli.errors import CorpusError, GptcliError, OutOfMemoryError, UsageError, counted
+from gptcli.errors import CorpusError, GptcliError, OutOfMemoryError, UsageError, counted, size
 from gptcli.interop.huggingface import compatibility_note
 from gptcli.machine import free_memory, process_memory
 from gptcli.model.cost import parameter_count
@@ -65,7 +66,8 @@ def complete(request: Request, decision: Decision, dataset: Dataset, device: tor
         process_memory(device.type, trains=True),
         activation_checkpointing=config.train.activation_checkpointing,
     ).total  # before a model is built to see how fast it trains
-    config = _with_train(config, max_steps=_max_steps(config, dataset, device, refusal))
+    done = decision.progress if isinstance(decision, Resume) and decision.states_another_time(request) else Progress()
+    config = _with_train(config, max_steps=_max_steps(config, dataset, device, refusal, done))
     if isinstance(decision, FineTune):
         config = _with_train(config, **evaluation_rhythm(config, request))
         config = _with_train(config, init_sha256=verified_sha256(decision.pretrained, config))
@@ -78,7 +80,7 @@ def complete(request: Request, decision: Decision, dataset: Dataset, device: tor
             *([alone] if (alone := compatibility_note(config.model)) else []),
             f"Budget: {_budget(config, dataset)}.",
             f"Dtype: {dtype.name}, {'as the run began' if isinstance(decision, Resume) else dtype.reason}.",
-            f"Memory: about {memory / 1e9:.2f} GB; {free / 1e9:.1f} GB are free.",
+            f"Memory: about {size(memory)}; {size(free)} are free.",
         ],
         refusal=refusal,
     )
@@ -121,17 +123,22 @@ def _micro_batch_size(
     stated = train.micro_batch_size
     if stated is None and fitting is not None:
         return fitting, None
-    size = min(stated or 1, train.batch_size)
-    needed = training_memory(config.model, size, dtype, device.type, activation_checkpointing=checkpointing).needed
+    chosen = min(stated or 1, train.batch_size)
+    needed = training_memory(config.model, chosen, dtype, device.type, activation_checkpointing=checkpointing).needed
     if device.type != "cpu" or needed <= free:
-        return size, None
+        return chosen, None
     hint = f"Use `train.micro_batch_size = {fitting}`: the result is the same." if fitting else "Use a smaller model."
-    message = f"Training needs about {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free."
-    return size, OutOfMemoryError(message, hint)
+    message = f"Training needs about {size(needed)} of memory, and {size(free)} are free."
+    return chosen, OutOfMemoryError(message, hint)
 
 
-def _max_steps(config: RunConfig, dataset: Dataset, device: torch.device, refusal: GptcliError | None) -> int:
-    """The number of updates that the schedule runs over, fixed before the first one."""
+def _max_steps(
+    config: RunConfig, dataset: Dataset, device: torch.device, refusal: GptcliError | None, done: Progress
+) -> int:
+    """The number of updates that the schedule runs over. Those that fit into a stated time come after the `done` ones.
+
+    It is fixed before the first update, and again where a resumed run gets another time.
+    """
     train = config.train
     by_epochs = math.ceil(train.epochs * epoch_steps(config, dataset)) if train.epochs else None
     if by_epochs and not train.max_steps and by_epochs > MAX_COUNT:
@@ -144,7 +151,9 @@ def _max_steps(config: RunConfig, dataset: Dataset, device: torch.device, refusa
     assert train.max_time, "a budget without steps or epochs has a time"
     if refusal:  # the pace cannot be measured
         raise refusal
-    return min(MAX_COUNT, steps_within(train.max_time, config, dataset, device))
+    left = train.max_time - done.seconds
+    more = steps_within(left, config, dataset, device) if left > 0 else 1
+    return min(MAX_COUNT, done.step + more)
 
 
 def _with_train(config: RunConfig, **values: object) -> RunConfig:
