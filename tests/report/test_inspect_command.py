@@ -148,6 +148,7 @@ def test_list_of_datasets(workplace: Path, tmp_path: Path) -> None:
     assert found["bytes"] == good["bytes"] + broken["bytes"]
     shown = inspect(tmp_path, "data").stdout
     assert made.name in shown
+    assert max(map(len, shown.splitlines())) <= 80, "a row says that a dataset is damaged; inspecting it says why"
     assert "total" in shown
 
 
