@@ -152,6 +152,7 @@ import os, time
 from gptcli.ui.console import Output
 from gptcli.ui.preparing import PreparingDisplay
 with PreparingDisplay(Output()) as display:
+    display.update("hashing", 1, 2)
     display.update("reading", 1, 2)
     os.write(1, b"ready\\n")
     time.sleep(60)
