@@ -76,7 +76,7 @@ class _Unloaded(TyperCommand):
         function = getattr(module, f"{self.name}_", None) or getattr(module, str(self.name))
         only = typer.Typer(add_completion=False)
         epilog = getattr(module, f"{self.name}_examples".upper())
-        text = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(function.__doc__))  # typer keeps line breaks
+        text = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(function) or "")  # typer keeps line breaks
         only.command(self.name, cls=Command, help=text, epilog=epilog)(guarded(function))
         return typer.main.get_command(only)
 

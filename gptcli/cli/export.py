@@ -57,10 +57,10 @@ def export(
     no_color: options.NoColor = False,
 ) -> None:
     """Write a model in the format of another tool."""
-    from gptcli import api
+    import gptcli
     from gptcli.ui.console import Output
 
-    exported = api.export(
+    exported = gptcli.export(
         run,
         cast("Format", to),
         type=cast("GgufType", type),

@@ -43,13 +43,13 @@ def inspect(
     no_color: options.NoColor = False,
 ) -> None:
     """Show what something is: parts, shapes, memory, counts."""
-    from gptcli import api
+    import gptcli
     from gptcli.report.run import RunReport
     from gptcli.ui.console import Output
     from gptcli.ui.reports import show_report
 
     output = Output(quiet, verbose, json, no_color)
-    report = api.inspect(
+    report = gptcli.inspect(
         *(things or []),
         preset=preset,
         family=family,

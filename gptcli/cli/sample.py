@@ -58,7 +58,7 @@ def sample(
 
     stated = stated_settings(sample, locals())
     spin_where_idle()  # before torch is imported, which reads the setting once
-    from gptcli import api
+    import gptcli
     from gptcli.generation.loaded_model import sampling_config, turns
     from gptcli.ui.console import Output
     from gptcli.ui.generated import show_samples
@@ -68,7 +68,7 @@ def sample(
     config = sampling_config(**given)
     prompts = _prompts(prompt, prompt_file, interactive)
     how: dict[str, Any] = {"dtype": options.dtype_or_none(dtype), "quantize": None if quantize == "none" else "int8"}
-    model = api.load(run, checkpoint=checkpoint, device=device, context=context, quiet=quiet, **how)
+    model = gptcli.load(run, checkpoint=checkpoint, device=device, context=context, quiet=quiet, **how)
     for note in model.notes if run else (f"Sampling from {model.path}, the newest run.", *model.notes):
         output.note(note)
     output.detail(model.describe(config.num_samples))

@@ -30,13 +30,13 @@ def tokenize(
     no_color: options.NoColor = False,
 ) -> None:
     """Turn text into tokens once, for several runs."""
-    from gptcli import api
+    import gptcli
     from gptcli.ui.console import Output
     from gptcli.ui.preparing import PreparingDisplay, show_prepared
 
     output = Output(quiet, verbose, as_json, no_color)
     with PreparingDisplay(output) as display:
-        prepared = api.tokenize(
+        prepared = gptcli.tokenize(
             texts,
             out,
             tokenizer=tokenizer or "auto",

@@ -111,7 +111,7 @@ def train(
         stated["train.micro_batch_size"] = int(micro_batch_size or 0)
     if dtype == "auto":  # a run that resumes keeps its own
         del stated["train.dtype"]
-    from gptcli import api
+    import gptcli
     from gptcli.cli.graceful_stop import GracefulStop
     from gptcli.runs.events import Event, Planned
     from gptcli.ui.console import Output
@@ -127,7 +127,7 @@ def train(
     stop = GracefulStop(display.announce_stop)
     with stop, display:
         if dry_run:
-            show_dry_run(output, api.plan(**request, on_event=display.show))
+            show_dry_run(output, gptcli.plan(**request, on_event=display.show))
             return
 
         def on_event(event: Event) -> None:
@@ -135,7 +135,7 @@ def train(
                 stop.arm()
             display.show(event)
 
-        run = api.train(**request, on_event=on_event, should_stop=stop.requested)
+        run = gptcli.train(**request, on_event=on_event, should_stop=stop.requested)
     _conclude(run, stop.signum, output, restarts=resume is Resume.never)
 
 

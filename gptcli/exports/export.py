@@ -49,7 +49,7 @@ class Exported:
         return sum(file.stat().st_size for file in files)
 
 
-def export_model(
+def export(
     model: str | Path,
     to: Format,
     *,
