@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from gptcli.cli import options
+from gptcli.errors import size
 
 if TYPE_CHECKING:
     from gptcli.exports.export import Exported, Format
@@ -78,7 +79,7 @@ def _show(exported: Exported, output: Output) -> None:
         output.note(f"{len(exported.kept_f16)} matrices stay f16, {reason}: {', '.join(kinds)}.")
     for note in exported.notes:
         output.note(note)
-    output.note(f"{exported.bytes:,} bytes. Open it with: {exported.hint}")
+    output.note(f"{size(exported.bytes)}. Open it with: {exported.hint}")
     if exported.url is not None:
         output.note(f"Uploaded to {exported.url}")
     if output.as_json:

@@ -48,7 +48,12 @@ def sample(
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
     debug: options.Debug = False,
-    json: options.Json = False,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print each sample as one JSON object on a line.", rich_help_panel=options.OUTPUT_PANEL
+        ),
+    ] = False,
     no_color: options.NoColor = False,
 ) -> None:
     """Generate text with a trained model."""

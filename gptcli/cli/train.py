@@ -122,8 +122,9 @@ def train(
         "settings": _each_once(stated, settings or []),
         "resume": resume.value, "unknown": unknown.value,
     }  # fmt: skip
-    stop = GracefulStop(lambda: output.warn("Saving, then stopping. Press Ctrl-C again to quit now."))
-    with stop, TrainingDisplay(output) as display:
+    display = TrainingDisplay(output)
+    stop = GracefulStop(display.announce_stop)
+    with stop, display:
         if dry_run:
             show_dry_run(output, api.plan(**request, on_event=display.show))
             return

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 
 import torch
 
+from gptcli.checkpoints.checkpoint import Progress
 from gptcli.checkpoints.names import TOKENIZER
 from gptcli.config import MAX_COUNT, RunConfig, TokenizerConfig
 from gptcli.dataset.folder import Dataset
-from gptcli.errors import CorpusError, GptcliError, OutOfMemoryError, UsageError, counted
+from gptcli.errors import CorpusError, GptcliError, OutOfMemoryError, UsageError, counted, size
 from gptcli.interop.huggingface import compatibility_note
 from gptcli.machine import free_memory, process_memory
 from gptcli.model.cost import parameter_count
 from gptcli.model.devices import choose_dtype
 from gptcli.model.memory import largest_micro_batch, training_memory
 from gptcli.runs.decision import Decision, FineTune, NewRun, Resume, run_config
-from gptcli.runs.fitting import SHAPE, gigabytes, way_to_fit
+from gptcli.runs.fitting import SHAPE, way_to_fit
 from gptcli.runs.pace import steps_within
 from gptcli.runs.pretrained import evaluation_rhythm, notes_on, verified_sha256
 from gptcli.runs.request import Request
@@ -67,10 +68,11 @@ def complete(request: Request, decision: Decision, dataset: Dataset, device: tor
     )  # before a model is built to see how fast it trains
     refusal = None
     if device.type == "cpu" and memory.needed > free:
-        message = f"Training needs about {gigabytes(memory.total)} of memory, and {gigabytes(free)} are free."
+        message = f"Training needs about {size(memory.total)} of memory, and {size(free)} are free."
         can_choose = isinstance(decision, NewRun) and not any(map(request.states, SHAPE))
         refusal = OutOfMemoryError(message, way_to_fit(config, free, dtype.dtype, device.type, can_choose=can_choose))
-    config = _with_train(config, max_steps=_max_steps(config, dataset, device, refusal))
+    done = decision.progress if isinstance(decision, Resume) and decision.states_another_time(request) else Progress()
+    config = _with_train(config, max_steps=_max_steps(config, dataset, device, refusal, done))
     if isinstance(decision, FineTune):
         config = _with_train(config, **evaluation_rhythm(config, request))
         config = _with_train(config, init_sha256=verified_sha256(decision.pretrained, config))
@@ -83,7 +85,7 @@ def complete(request: Request, decision: Decision, dataset: Dataset, device: tor
             *([alone] if (alone := compatibility_note(config.model)) else []),
             f"Budget: {_budget(config, dataset)}.",
             f"Dtype: {dtype.name}, {'as the run began' if isinstance(decision, Resume) else dtype.reason}.",
-            f"Memory: about {gigabytes(memory.total)}; {gigabytes(free)} are free.",
+            f"Memory: about {size(memory.total)}; {size(free)} are free.",
         ],
         refusal=refusal,
     )
@@ -128,8 +130,13 @@ def _micro_batch_size(config: RunConfig, device: torch.device, dtype: torch.dtyp
     return min(fitting or 1, train.batch_size)
 
 
-def _max_steps(config: RunConfig, dataset: Dataset, device: torch.device, refusal: GptcliError | None) -> int:
-    """The number of updates that the schedule runs over, fixed before the first one."""
+def _max_steps(
+    config: RunConfig, dataset: Dataset, device: torch.device, refusal: GptcliError | None, done: Progress
+) -> int:
+    """The number of updates that the schedule runs over. Those that fit into a stated time come after the `done` ones.
+
+    It is fixed before the first update, and again where a resumed run gets another time.
+    """
     train = config.train
     by_epochs = math.ceil(train.epochs * epoch_steps(config, dataset)) if train.epochs else None
     if by_epochs and not train.max_steps and by_epochs > MAX_COUNT:
@@ -142,7 +149,9 @@ def _max_steps(config: RunConfig, dataset: Dataset, device: torch.device, refusa
     assert train.max_time, "a budget without steps or epochs has a time"
     if refusal:  # the pace cannot be measured
         raise refusal
-    return min(MAX_COUNT, steps_within(train.max_time, config, dataset, device))
+    left = train.max_time - done.seconds
+    more = steps_within(left, config, dataset, device) if left > 0 else 1
+    return min(MAX_COUNT, done.step + more)
 
 
 def _with_train(config: RunConfig, **values: object) -> RunConfig:

@@ -38,8 +38,3 @@ def way_to_fit(config: RunConfig, free: int, dtype: torch.dtype, device_type: st
         if fitting(other, checkpointing=config.train.activation_checkpointing):
             return f"Use a smaller model: `preset = {other.preset}` fits."
     return "Use a smaller model: lower `model.n_layer`, `model.n_embd` or `model.block_size`."
-
-
-def gigabytes(count: int) -> str:
-    """31_098_000_000 → "31.10 GB"."""
-    return f"{count / 1e9:.2f} GB"

@@ -23,13 +23,13 @@ from gptcli.dataset.place import dataset_roots
 from gptcli.dataset.preparing import OnProgress, Prepared, find_or_prepare
 from gptcli.errors import ModelFolderError, StorageError, size
 from gptcli.model.cost import parameter_shapes
-from gptcli.runs.budget import why_finished
+from gptcli.runs.budget import StopReason, finished_by, why_finished
 from gptcli.runs.changes import refuse_other_data, refuse_other_settings
 from gptcli.runs.completion import Completed, complete
 from gptcli.runs.decision import Decision, FineTune, Resume, check, decide, training_device
 from gptcli.runs.pretrained import require_its_tokenizer, stored_initial_state
 from gptcli.runs.request import Request
-from gptcli.storage import disk_errors
+from gptcli.storage import FolderLock, disk_errors
 from gptcli.training.schedule import learning_rate
 
 
@@ -55,6 +55,11 @@ class Plan(Completed):
         return self.decision.path
 
     @property
+    def finished(self) -> StopReason | None:
+        """The budget that has ended the run, if nothing is left to train."""
+        return finished_by(self.config.train, self.checkpoint.progress) if self.checkpoint else None
+
+    @property
     def begin(self) -> int:
         """The step from which training continues; 0 for a new run."""
         return self.checkpoint.progress.step if self.checkpoint else 0
@@ -69,6 +74,8 @@ def make_plan(
     errors of `decide`, of the data, and of `complete`; UsageError for a run of other data or with other fixed settings.
     """
     decision = decide(request, quiet=quiet)
+    if isinstance(decision, Resume) and not dry_run:
+        FolderLock(decision.path).release()  # another process that trains the run is reported before anything else
     device, moved = training_device(request, decision)
     check(request, decision, device)
     with _scratch(dry_run) as scratch:
@@ -85,7 +92,11 @@ def plan_for(request: Request, decision: Decision, dataset: Dataset, device: tor
     completed = complete(request, decision, dataset, device)
     disk = _disk(completed.config)
     refusal = completed.refusal or _disk_refusal(decision.path, disk)
-    notes = [*completed.notes, f"Disk: a checkpoint and the best weights take {size(disk)}."]
+    notes = [
+        f"New run: '{decision.path}'.",
+        *completed.notes,
+        f"Disk: a checkpoint and the best weights take {size(disk)}.",
+    ]
     checkpoint, damaged, initial = None, dict[int, str](), None
     if isinstance(decision, Resume):
         refuse_other_data(decision.run, dataset, request)
@@ -93,7 +104,7 @@ def plan_for(request: Request, decision: Decision, dataset: Dataset, device: tor
         checkpoint, damaged = newest_checkpoint(decision.path)
         if checkpoint is None:
             initial = _weights_to_start_over(decision.run, [*damaged.values()])
-        notes = _notes_on_resume(decision.run, completed.config, checkpoint, damaged, notes)
+        notes = _notes_on_resume(decision.run, completed.config, checkpoint, damaged, notes[1:])
     return Plan(
         config=completed.config,
         memory=completed.memory,
@@ -142,7 +153,7 @@ def _notes_on_resume(
         return [f"'{run.path}' has no checkpoint yet: training starts from its beginning.", *notes]
     step = checkpoint.progress.step
     if why := why_finished(config, checkpoint.progress):  # nothing is trained by the config that the notes describe
-        return [*damaged.values(), f"The run is finished: {why}; `resume = never` starts another."]
+        return [*damaged.values(), f"'{run.path}' is finished: {why}; `resume = never` starts another."]
     jump = _learning_rate_jump(run.config, config, step)
     return [*damaged.values(), f"Resuming '{run.path}' at step {step:,}.", *notes, *jump]
 

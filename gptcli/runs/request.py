@@ -18,6 +18,7 @@ from gptcli.interop.hub import is_address
 from gptcli.paths import given_path, output_path, text_paths
 from gptcli.tokenizer.tokenizer import is_path
 
+BUDGET = ("max_steps", "epochs", "max_time")
 ResumeMode = Literal["auto", "never", "must"]
 UnknownCharacters = Literal["error", "skip"]
 
@@ -47,6 +48,21 @@ class Request:
     def explicit(self) -> Values:
         """Everything stated, by config file or call."""
         return merge(self.file, self.flags)
+
+    @property
+    def file_layer(self) -> Values:
+        """The config files' values, without their number of steps where the call states the budget in another way."""
+        train = self.flags.get("train", {})
+        if not {"epochs", "max_time"} & train.keys() or "max_steps" in train or "train" not in self.file:
+            return self.file
+        kept = {name: value for name, value in self.file["train"].items() if name != "max_steps"}
+        return {**self.file, "train": kept}
+
+    @property
+    def budget(self) -> Values:
+        """The stated ones of `max_steps`, `epochs` and `max_time`; they replace all of those that a preset states."""
+        stated = merge(self.file_layer, self.flags).get("train", {})
+        return {name: value for name, value in stated.items() if name in BUDGET}
 
     def family_layer(self, preset_name: str) -> Values:
         """The settings that `family` stands for; they override config files and are overridden by `flags`.

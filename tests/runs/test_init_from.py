@@ -244,7 +244,7 @@ def test_other_weights_than_the_config_names(trained: Path) -> None:
 def test_a_missing_pretrained_model() -> None:
     assert "There is no 'nowhere'" in refused("--init-from", "nowhere", code=1)
     assert "'book.txt' is a file" in refused("--init-from", "book.txt", code=1)
-    Path("model.pt").touch()
+    Path("model.pt").write_bytes(b"\x80\x02}q\x00.")
     assert "pickle" in refused("--init-from", "model.pt", code=1)
 
 
@@ -427,7 +427,7 @@ def test_metrics_begin_with_the_pretrained_model(trained: Path) -> None:
 
 def test_pickled_weights_are_refused(folder: Path) -> None:
     (folder / "old").mkdir()
-    (folder / "old" / "pytorch_model.bin").write_bytes(b"never read")
+    (folder / "old" / "pytorch_model.bin").write_bytes(b"\x80\x02}q\x00.")
     assert "pickled" in refused("--init-from", folder / "old", code=1)
 
 
