@@ -135,7 +135,10 @@ def _weights_folder(folder: Path, checkpoint: str) -> tuple[Path, tuple[str, ...
     if there:
         raise ModelFolderError(f"'{folder}' has no checkpoint '{checkpoint}'.", f"Choose one of: {', '.join(there)}.")
     if (folder / names.CHECKPOINTS).is_dir():  # a run, which has this folder from its start
-        hint = "Resume its training: run the same `gptcli train` command again."
+        hint = (
+            "Resume its training: run its `gptcli train` command again; "
+            "if the loss became NaN or infinite, add a lower `optim.lr` and `resume = never`."
+        )
         raise ModelFolderError(f"The run '{folder}' has no weights yet: it has no checkpoint.", hint)
     raise ModelFolderError(f"'{folder / names.MODEL}' is missing.", "Restore the folder from its source.")
 

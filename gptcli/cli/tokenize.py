@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,7 +15,7 @@ TOKENIZE_EXAMPLES = (
 
 def tokenize(
     texts: options.Texts,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The dataset folder to make.")],
+    out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="The dataset folder to make.")],
     tokenizer: options.TokenizerKind = None,
     vocab_size: options.VocabSize = None,
     val_fraction: options.ValFraction = None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,7 +35,7 @@ def train(
         list[str], typer.Argument(metavar="DATA...", help="Text files, folders, - (standard input), or one dataset.")
     ],
     out: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--out", "-o", metavar="RUN", help="The run folder (default: runs/<name of the data>)."),
     ] = None,
     preset: Annotated[
@@ -49,7 +48,7 @@ def train(
     ] = None,
     family: options.Family = None,
     config: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Option(
             "--config",
             "-c",

@@ -135,8 +135,9 @@ def read_manifest(folder: Path) -> DatasetManifest:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        problem = f"{where}: {first['msg']}" if where else first["msg"]
-        raise DamagedDataset(f"'{path}' is damaged: {problem.lower()}.", DAMAGED_HINT) from None
+        own = first["type"] == "value_error"  # a sentence of ours
+        problem = str(first["ctx"]["error"]) if own else f"its entry '{where}' is missing or cannot be used"
+        raise DamagedDataset(f"'{path}' is damaged: {problem}.", DAMAGED_HINT) from None
 
 
 def digest(value: Any) -> str:

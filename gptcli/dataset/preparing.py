@@ -22,6 +22,7 @@ from gptcli.dataset.splits import split_parts
 from gptcli.dataset.vocabulary import make_tokenizer, require_bpe_for_size, require_known
 from gptcli.dataset.writing import write_dataset
 from gptcli.errors import CorpusError, DatasetError
+from gptcli.paths import given_path, output_path, text_paths
 from gptcli.tokenizer.bytelevel import Unknown
 from gptcli.tokenizer.tokenizer import Tokenizer, is_path, load_tokenizer
 
@@ -70,8 +71,8 @@ def tokenize(
     1003854
     """
     require_bpe_for_size(str(tokenizer), vocab_size)
-    inputs = [str(text) for text in ([texts] if isinstance(texts, str | Path) else texts)]
-    out = Path(out)
+    inputs, out = text_paths(texts), output_path(out)
+    given_path(tokenizer)
     config = parse_section(TokenizerConfig, nest({"kind": str(tokenizer), "vocab_size": vocab_size}))
     data = parse_section(DataConfig, nest({"val_fraction": val_fraction, "include": include}))
     restore_interrupted(out, *inputs)
@@ -169,7 +170,7 @@ class _Preparation:
         skip_unknown = self.given if self.unknown == "skip" else None
         corpus = scan(self.sources, self.report("reading"), skip_unknown=skip_unknown)
         if self.given:
-            require_known(self.given, corpus)
+            require_known(self.given, corpus, is_chosen=is_path(self.config.kind))
         key = self.key(has_skipped=corpus.has_skipped)
         out = place(key)
         refuse_foreign(out)

@@ -38,11 +38,15 @@ def require_bpe_for_size(kind: str | None, vocab_size: int | None) -> None:
         raise UsageError(f"The size of the vocabulary cannot be chosen for the tokenizer '{kind}'.", hint)
 
 
-def require_known(tokenizer: Tokenizer, corpus: Corpus) -> None:
-    """Raise TokenizerError, which names a source and its characters, if the tokenizer does not know all of them."""
+def require_known(tokenizer: Tokenizer, corpus: Corpus, *, is_chosen: bool) -> None:
+    """Raise TokenizerError, which names a source and its characters, if the tokenizer does not know all of them.
+
+    `is_chosen`: the settings name the tokenizer, so that they can name another.
+    """
     if not tokenizer.unknown_characters("".join(corpus.alphabet)):
         return
-    hint = "Skip them with `unknown = skip`, or start a new run, which makes a tokenizer from this text."
+    another = ", or make a tokenizer from this text with `tokenizer.kind = auto`" if is_chosen else ""
+    hint = f"Skip them with `unknown = skip`{another}."
     for source in corpus.sources:
         pieces = chain.from_iterable(corpus.read(source))
         unknown = sorted({character for piece in pieces for character in tokenizer.unknown_characters(piece)})

@@ -102,7 +102,7 @@ class LoadedModel:
 
     def score(
         self,
-        texts: Sequence[str],
+        texts: str | Path | Sequence[str | Path],
         *,
         stride: int | None = None,
         include: Sequence[str] | None = None,

@@ -12,6 +12,7 @@ from gptcli.dataset.folder import Split, open_dataset
 from gptcli.dataset.plain_text import read_text
 from gptcli.dataset.sources import find_sources
 from gptcli.dataset.vocabulary import choose_kind
+from gptcli.errors import TokenizerError
 from gptcli.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 
@@ -139,7 +140,12 @@ def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
     tokenizer = load_tokenizer(tokenizer_path)
     with find_sources([str(text_path)], DataConfig().include) as sources:
         text = "".join(piece for source in sources for piece in read_text(source, lambda _count: None))
-    pieces = tokenizer.pieces(text)
+    try:
+        pieces = tokenizer.pieces(text)
+    except TokenizerError as error:
+        raise TokenizerError(
+            error.message, "Give a tokenizer that was made for this text, or a BPE tokenizer."
+        ) from None
     size = sum(len(content) for _, content in pieces)
     return TokensReport(
         tokenizer_path=str(tokenizer_path),

@@ -16,7 +16,7 @@ from gptcli.report.model import ModelReport
 from gptcli.report.run import Comparison, RunList, RunReport, RunSummary
 from gptcli.report.text import DatasetReport, TextReport, TokenizerReport, TokensReport
 from gptcli.ui import data_reports
-from gptcli.ui.console import Output
+from gptcli.ui.console import Output, wording
 from gptcli.ui.tables import facts, left, operations, right, shape, share, table
 
 
@@ -116,7 +116,7 @@ def _times(copies: int) -> str:
 def _run(report: RunReport) -> list[RenderableType]:
     summary = report.summary
     state = {
-        "finished": f"finished: {report.why_finished}",
+        "finished": f"finished: {wording.get()(report.why_finished)}",
         "resumable": "resumable: run the same train command again",
         "no checkpoint": "no checkpoint" + (" yet" if summary.best_val_loss is None else ", but the best weights"),
         "damaged": "damaged",

@@ -353,7 +353,7 @@ def test_unknown_characters_of_a_given_tokenizer(tmp_path: Path, book: str) -> N
     for fact in ("other.txt", "☃", "U+2603", "U+1F980"):
         assert fact in caught.value.message
     assert "`unknown = skip`" in caught.value.hint
-    assert "new run" in caught.value.hint
+    assert "`tokenizer.kind = auto`" in caught.value.hint
     skipping = make(tmp_path / "out", other, kind=chars, unknown="skip")
     ids = all_ids(skipping.dataset.train.stream) + all_ids(skipping.dataset.val.stream)
     kept = "the cat  sat  on the mat\n" * 9

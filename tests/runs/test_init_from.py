@@ -398,7 +398,7 @@ def test_another_pretrained_model_is_another_run(trained: Path, folder: Path) ->
     assert "init_from: base → other" in train("--init-from", other, *QUICK).stderr.replace("-", "_")
     assert train("--preset", "nano", "--n-layer", "1", *QUICK, "-o", "scratch").exit_code == 0
     result = train("--init-from", trained, *QUICK, "-o", "scratch")
-    assert "init_from: None → base" in result.stderr.replace("-", "_")
+    assert "init_from: unset → base" in result.stderr.replace("-", "_")
 
 
 def test_the_stored_config_repeats_the_run(trained: Path, folder: Path) -> None:

@@ -101,7 +101,7 @@ def test_nothing_else_may_change(dataset: Dataset, stopped: Path, key: str) -> N
     with pytest.raises(UsageError, match=re.escape(key)) as caught:
         plan(dataset, stopped, {key: FIXED[key]})
     assert caught.value.exit_code == 2
-    assert str(FIXED[key]) in caught.value.message
+    assert str(FIXED[key]).replace("True", "true") in caught.value.message
     assert "`resume = never`" in caught.value.hint
     assert "run-2" in caught.value.hint
 
@@ -109,7 +109,7 @@ def test_nothing_else_may_change(dataset: Dataset, stopped: Path, key: str) -> N
 def test_all_changed_settings_are_named_at_once(dataset: Dataset, stopped: Path) -> None:
     with pytest.raises(UsageError) as caught:
         plan(dataset, stopped, FIXED)
-    assert all(f"{key}: " in caught.value.message for key in FIXED)
+    assert all(f"`{key}`: " in caught.value.message for key in FIXED)
 
 
 def test_another_text_is_another_run(dataset: Dataset, stopped: Path, corpus: str, tmp_path: Path) -> None:
