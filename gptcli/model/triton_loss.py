@@ -25,7 +25,8 @@ def fused_loss(logits: Tensor, targets: Tensor, softcap: float, need_grad: bool)
     n, V = logits.shape
     losses = torch.empty(n, dtype=torch.float32, device=logits.device)
     block = min(BLOCK, triton.next_power_of_2(V))
-    _row[(n,)](logits, targets, losses, logits.stride(0), V, softcap, need_grad, softcap > 0, block, num_warps=8)
+    with torch.cuda.device_of(logits):  # triton starts kernels on the current device
+        _row[(n,)](logits, targets, losses, logits.stride(0), V, softcap, need_grad, softcap > 0, block, num_warps=8)
     return losses.sum()
 
 
