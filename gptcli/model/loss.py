@@ -24,10 +24,10 @@ from gptcli.model.fused_loss import fused_kernel
 PLAIN_LOGITS = {"cpu": 2**23, "cuda": 2**24, "mps": 2**25}
 """Largest number of logits for which the plain form is used, by device type; on a CPU and on MPS also of a chunk."""
 CARD_BYTES_PER_LOGIT = 256
-"""A chunk on CUDA has a logit for so many bytes of the card's memory: with two float32 numbers each, logits take up to
-a thirty-second of it."""
+"""Bytes of the card's memory per logit of a chunk on CUDA. A logit takes two float32 numbers, so that the logits of a
+chunk take up to a thirty-second of the memory."""
 UNKNOWN_CARD = 16 << 30
-"""Bytes of the card's memory that estimates assume where torch sees no card."""
+"""Bytes of a card's memory, assumed by estimates where torch sees no card."""
 CHUNK_STEP = 128
 """Chunks on CUDA have a multiple of this number of tokens, the height of a tile of a matrix product."""
 COLUMN_STEP = 64

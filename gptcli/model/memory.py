@@ -137,11 +137,13 @@ def sampling_memory(
     item = dtype.itemsize
     row = batch_size * length * config.n_embd * item
     parameters = parameter_count(config)
+    at_once = config.n_expert and device_type == "cuda"
+    experts = _experts_at_once(config, batch_size * length, item, 0) if at_once else 0
     return SamplingMemory(
         parameters=item * parameters,
         loading=FLOAT32 * parameters if device_type == "cpu" else 0,
         cache=batch_size * cache_bytes(config, item),
-        activations=10 * row,  # residual stream, its norm, the MLP before and after GELU
+        activations=10 * row + experts,  # residual stream, its norm, the MLP before and after GELU
         logits=batch_size * CHOICE_BYTES * config.vocab_size,
         process=process,
         kernels=KERNELS[device_type],

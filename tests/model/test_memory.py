@@ -180,6 +180,14 @@ def test_sampling_counts_weights_and_cache_exactly() -> None:
     assert sampling_memory(SMALL, 3, 10, torch.bfloat16, "cuda", 0).parameters == 2 * parameter_count(SMALL)
 
 
+def test_sampling_counts_the_copies_of_experts_on_cuda() -> None:
+    """A prefill copies the weights of the expert of each block."""
+    config = variant("mixtral", n_embd=128, n_expert=8)
+    cpu, cuda = (sampling_memory(config, 1, 12, torch.float32, kind).activations for kind in ("cpu", "cuda"))
+    blocks = 24  # 12 tokens with 2 experts each, one row in a block
+    assert cuda - cpu >= blocks * 3 * 128 * config.mlp_width * 4
+
+
 def test_process_counts_in_the_peak_but_not_in_what_is_needed() -> None:
     for estimate in (
         training_memory(SMALL, 4, torch.float32, "cpu", 10**9),
