@@ -28,7 +28,7 @@ def test_the_homes_are_those_that_type_checkers_see() -> None:
     tree = ast.parse((ROOT / "gptcli/__init__.py").read_text(encoding="utf-8"))
     statements = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
     seen = {node.module: tuple(name.name for name in node.names) for node in statements}
-    assert gptcli._HOMES == {home: names for home, names in seen.items() if (home or "").startswith("gptcli.")}
+    assert {home: names for home, names in seen.items() if (home or "").startswith("gptcli.")} == gptcli._HOMES
 
 
 def test_an_unknown_name() -> None:
