@@ -1,0 +1,37 @@
+"""The errors of the readers of documents, each one sentence that names the file, and a hint."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from xml.parsers.expat import ExpatError
+
+from gptcli.dataset.sources import Source
+from gptcli.errors import CorpusError, first_line
+
+DAMAGE = (ValueError, EOFError, RecursionError, zipfile.BadZipFile, zlib.error, ExpatError)
+"""The errors of the standard library on damaged input. Ours are ValueErrors that say what is wrong: "it is …"."""
+
+
+class MissingExtraError(CorpusError):
+    """A file whose reader needs a package that is not installed."""
+
+
+def require_package(package: str, source: Source, extra: str = "documents") -> None:
+    """Raise MissingExtraError if a package is not installed."""
+    if find_spec(package) is None:
+        message = f"{source.label} cannot be read without the package {package}."
+        raise MissingExtraError(message, f"Install it: pip install 'gptcli[{extra}]'")
+
+
+@contextmanager
+def refusing(source: Source, what: str, hint: str) -> Iterator[None]:
+    """Turn errors on damaged input into a CorpusError: "'a.docx' cannot be read as a Word document: it is …"."""
+    try:
+        yield
+    except DAMAGE as error:
+        message = f"{source.label} cannot be read as {what}: {first_line(error).rstrip('.')}."
+        raise CorpusError(message, hint) from None
