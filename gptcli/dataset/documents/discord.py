@@ -17,8 +17,6 @@ from gptcli.dataset.sources import OnBytes, Source, chunks
 
 _START = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"guild"\s*:\s*\{')
 _REST = (re.compile(rb'"channel"\s*:\s*\{'), re.compile(rb'"messages"\s*:\s*\['))
-_OF_PEOPLE = {"Default", "Reply"}
-"""The types of messages that people write."""
 
 
 def recognizes(source: Source) -> bool:
@@ -46,6 +44,7 @@ def _is_message(place: list[str | int]) -> bool:
 def _speaker_and_text(message: dict[str, Any]) -> tuple[str, str]:
     """Speaker and text of a message; no text if it is not one of a person."""
     author, text = message.get("author"), message.get("content")
-    if not isinstance(author, dict) or not isinstance(text, str) or message.get("type") not in _OF_PEOPLE:
+    is_of_person = message.get("type") in ("Default", "Reply")
+    if not isinstance(author, dict) or not isinstance(text, str) or not is_of_person:
         return "", ""
     return str(author.get("nickname") or author.get("name") or "Unknown"), text

@@ -146,22 +146,23 @@ class HtmlText:
             self.flow.end_line()
 
 
-def declared_encoding(start: bytes) -> str:
-    """The encoding that an HTML file names near its start, else "utf-8"."""
+def codec_of_page(start: bytes) -> str:
+    """The codec of an HTML page: that of its byte-order mark, the one that it names near its start, or UTF-8."""
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
     declared = _DECLARED.search(start[:_DECLARED_WITHIN])
-    return declared[1].decode() if declared else "utf-8"
-
-
-def _decoded(source: Source, on_bytes: OnBytes) -> Iterator[str]:
-    """The characters of an HTML file, in the encoding that it declares, else in UTF-8."""
-    start = next(chunks(source), b"")
-    name = declared_encoding(start)
+    name = declared[1].decode() if declared else "utf-8"
     codec = codec_of(name)
     if codec is None:
         raise ValueError(f"its encoding '{name[:100]}' is unknown")
-    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        codec = "utf-16"
-    elif codec.startswith("utf") or start.startswith(codecs.BOM_UTF8):  # it was readable as ASCII, so it is not UTF-16
+    is_utf8 = codec.startswith("utf") or start.startswith(codecs.BOM_UTF8)  # it was read as ASCII, so it is not UTF-16
+    return "utf-8-sig" if is_utf8 else codec
+
+
+def _decoded(source: Source, on_bytes: OnBytes) -> Iterator[str]:
+    """The characters of an HTML file."""
+    codec = codec_of_page(next(chunks(source), b""))
+    if codec == "utf-8-sig":
         yield from read_text(source, on_bytes)
         return
     decoder = codecs.getincrementaldecoder(codec)()

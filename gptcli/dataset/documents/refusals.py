@@ -33,5 +33,6 @@ def refusing(source: Source, what: str, hint: str) -> Iterator[None]:
     try:
         yield
     except DAMAGE as error:
-        message = f"{source.label} cannot be read as {what}: {first_line(error).rstrip('.')}."
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else first_line(error).rstrip(".")
+        message = f"{source.label} cannot be read as {what}: {reason}."
         raise CorpusError(message, hint) from None

@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from xml.parsers.expat import ExpatError
 
-from gptcli.dataset.documents.charsets import codec_of
-from gptcli.dataset.documents.html import HtmlText, declared_encoding, html_text
+from gptcli.dataset.documents.html import HtmlText, codec_of_page, html_text
 from gptcli.dataset.documents.refusals import refusing, require_package
 from gptcli.dataset.documents.text_flow import TextFlow
 from gptcli.dataset.documents.xml_events import parse_xml
@@ -21,8 +20,9 @@ from gptcli.errors import size
 
 MAX_BYTES = 64 << 20
 """Size of a page or chapter, which is in memory as a whole."""
-_NAMED_ENTITY = re.compile(rb"&(\w+;)")
-_XML_ENTITIES = {"amp;", "lt;", "gt;", "quot;", "apos;"}
+_NAMED_ENTITY = re.compile(r"&(\w+;)")
+_CHARACTERS = {name: text for name, text in html.entities.html5.items() if not set(text) & set("&<>\"'")}
+"""Characters by the names that HTML has for them ("nbsp;"), without those that are part of XML."""
 
 
 def read_documents(source: Source, on_bytes: OnBytes) -> Iterator[Iterator[str]]:
@@ -48,23 +48,17 @@ def xhtml_text(pieces: Iterable[bytes], source: Source) -> str:
         content += piece
         if len(content) > MAX_BYTES:
             raise ValueError(f"it has a page of more than {size(MAX_BYTES)}")
+    page = content.decode(codec_of_page(bytes(content[:CHUNK_BYTES])))
     handler = HtmlText(TextFlow())
     try:
-        for _ in parse_xml([_without_named_entities(bytes(content))], handler):
+        for _ in parse_xml([_without_named_entities(page).encode()], handler, encoding="utf-8"):
             pass
         return handler.flow.finish()
     except ExpatError:
         require_package("lxml", source)
-        codec = codec_of(declared_encoding(bytes(content[:CHUNK_BYTES]))) or "utf-8"
-        return "".join(html_text([content.decode(codec)]))
+        return "".join(html_text([page]))
 
 
-def _without_named_entities(content: bytes) -> bytes:
-    """XHTML with numbers for &nbsp; and the like, whose names XML does not know."""
-
-    def numbered(match: re.Match[bytes]) -> bytes:
-        name = match[1].decode("ascii")
-        characters = "" if name in _XML_ENTITIES else html.entities.html5.get(name, "")
-        return "".join(f"&#{ord(character)};" for character in characters).encode() or match[0]
-
-    return _NAMED_ENTITY.sub(numbered, content)
+def _without_named_entities(page: str) -> str:
+    """XHTML with characters for &nbsp; and the like, whose names XML does not know."""
+    return _NAMED_ENTITY.sub(lambda match: _CHARACTERS.get(match[1], match[0]), page)

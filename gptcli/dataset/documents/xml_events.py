@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 from xml.parsers import expat
 
+from gptcli.dataset.documents.charsets import codec_of
+
 MAX_DEPTH = 256
 """Nesting levels of elements."""
 MAX_TAG_BYTES = 4 << 20
@@ -23,14 +25,19 @@ class Handler(Protocol):
     def data(self, text: str) -> None: ...
 
 
-def parse_xml(pieces: Iterable[bytes], handler: Handler) -> Iterator[None]:
+def parse_xml(pieces: Iterable[bytes], handler: Handler, encoding: str | None = None) -> Iterator[None]:
     """Pass the events of an XML file to the handler; yields after each piece.
 
-    Raises ExpatError for XML that is not well-formed, and ValueError for entity declarations and beyond the limits.
+    encoding: replaces the one that the file names. Raises ExpatError for XML that is not well-formed, and ValueError
+    for entity declarations, unknown encodings and beyond the limits.
     """
-    parser = expat.ParserCreate(namespace_separator=" ")
+    parser = expat.ParserCreate(encoding, namespace_separator=" ")
     parser.buffer_text = True
     depth = 0
+
+    def begun(version: str, named: str | None, standalone: int) -> None:
+        if named and not encoding and codec_of(named) is None:
+            raise ValueError(f"the encoding '{named[:100]}' of its XML is unknown")
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         nonlocal depth
@@ -47,6 +54,7 @@ def parse_xml(pieces: Iterable[bytes], handler: Handler) -> Iterator[None]:
     def declared(*_: object) -> None:
         raise ValueError("its XML declares entities, which such documents do not need")
 
+    parser.XmlDeclHandler = begun
     parser.StartElementHandler, parser.EndElementHandler = start, end
     parser.CharacterDataHandler = handler.data
     parser.EntityDeclHandler = declared

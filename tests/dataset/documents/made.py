@@ -73,8 +73,8 @@ def chapter(body: str) -> str:
     )
 
 
-def pdf(pages: list[str], *, trailer: str = "") -> bytes:
-    """Pages of Helvetica, each line of a page as one line of print, with compressed streams."""
+def pdf(pages: list[str], *, trailer: str = "", compressed: bool = True) -> bytes:
+    """Pages of Helvetica, each line of a page as one line of print."""
     kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
     objects: list[bytes] = [
         b"<</Type/Catalog/Pages 2 0 R>>",
@@ -83,10 +83,11 @@ def pdf(pages: list[str], *, trailer: str = "") -> bytes:
     ]
     for number, page in enumerate(pages):
         lines = "".join(f"({line}) Tj T* " for line in page.split("\n") if page)
-        stream = zlib.compress(f"BT /F1 12 Tf 14 TL 72 700 Td {lines}ET".encode("cp1252"))
+        stream = f"BT /F1 12 Tf 14 TL 72 700 Td {lines}ET".encode("cp1252")
+        stream, filters = (zlib.compress(stream), b"/Filter/FlateDecode") if compressed else (stream, b"")
         resources = "/Resources<</Font<</F1 3 0 R>>>>/MediaBox[0 0 612 792]"
         objects.append(f"<</Type/Page/Parent 2 0 R{resources}/Contents {5 + 2 * number} 0 R>>".encode())
-        objects.append(b"<</Length %d/Filter/FlateDecode>>stream\n%b\nendstream" % (len(stream), stream))
+        objects.append(b"<</Length %d%b>>stream\n%b\nendstream" % (len(stream), filters, stream))
     content, offsets = b"%PDF-1.4\n", []
     for number, data in enumerate(objects, 1):
         offsets.append(len(content))

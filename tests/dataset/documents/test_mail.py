@@ -64,5 +64,5 @@ def test_what_is_no_mailbox(read: Read) -> None:
 
 def test_deeply_nested_messages_are_refused(read: Read) -> None:
     nested = b"".join(b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (n, n) for n in range(5000))
-    with pytest.raises(CorpusError):
+    with pytest.raises(CorpusError, match="nested"):
         read(nested, "a.eml")

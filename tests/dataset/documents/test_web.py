@@ -44,6 +44,10 @@ def test_encodings_of_a_page(read: Read) -> None:
 def test_xhtml_is_read_as_xml_and_else_as_html(read: Read) -> None:
     assert read(made.chapter("<p>a&nbsp;b</p><p>1 &lt; 2</p>"), "a.xhtml") == ["a\u00a0b\n\n1 < 2\n"]
     assert read("<html><body><p>a<p>b &copy;<br>c", "a.xhtml") == ["a\n\nb ©\nc\n"]
+    japanese = made.chapter("<p>日本語 &lt;</p>").replace("utf-8", "shift_jis").encode("cp932")
+    assert read(japanese, "a.xhtml") == ["日本語 <\n"]
+    with pytest.raises(CorpusError, match="encoding 'utf-0' is unknown"):
+        read(made.chapter("x").replace("utf-8", "utf-0"), "a.xhtml")
 
 
 def test_a_page_without_text_is_no_piece(read: Read) -> None:
