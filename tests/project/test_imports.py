@@ -29,8 +29,15 @@ NARROWER: dict[str, set[str]] = {
 }
 """Rooms that may import less than all below them."""
 
-HOMES = {"typer": "cli", "rich": "ui", "tensorboard": "runs", "gguf": "interop"}
-HOMES |= {"lxml": "dataset", "pypdf": "dataset", "ijson": "dataset"}
+HOMES = {
+    "typer": "cli",
+    "rich": "ui",
+    "tensorboard": "runs",
+    "gguf": "interop",
+    "lxml": "dataset",
+    "pypdf": "dataset",
+    "ijson": "dataset",
+}
 """Libraries that live in one room."""
 
 ONE_FILE = {"tensorboard"}

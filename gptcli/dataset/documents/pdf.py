@@ -9,15 +9,18 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 
+from gptcli.dataset.documents.archive import MAX_RATIO
 from gptcli.dataset.documents.refusals import require_package
 from gptcli.dataset.documents.source_file import source_file
 from gptcli.dataset.documents.text_flow import whole_characters
 from gptcli.dataset.plain_text import NotTextError
-from gptcli.dataset.sources import OnBytes, Source
+from gptcli.dataset.sources import OnBytes, Source, size_of
 from gptcli.errors import CorpusError, first_line
 
-_HINT = "Print it to a new PDF, or convert it to text: pdftotext OLD.pdf NEW.txt."
+RATIO_COUNTS_FROM = 1 << 20
+"""Characters before their ratio to the file's size counts. Any number of pages may share one stream."""
 _SOFT_HYPHEN = re.compile("\u00ad\n?")
 _SPACES_AT_END = re.compile(r"[ \t]+$", re.MULTILINE)
 
@@ -29,29 +32,18 @@ def read_documents(source: Source, on_bytes: OnBytes) -> Iterator[Iterator[str]]
 
 def _text(source: Source, on_bytes: OnBytes) -> Iterator[str]:
     require_package("pypdf", source)
-    import pypdf
+    from pypdf import PdfReader
 
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs each object that it repairs
-    has_text = False
-    with source_file(source, on_bytes) as file:
-        try:
-            for page in pypdf.PdfReader(file).pages:
-                if text := _tidied(page.extract_text()):
-                    has_text = True
-                    yield text + "\n"
-        except (OSError, MemoryError):
-            raise
-        except pypdf.errors.FileNotDecryptedError:
-            raise CorpusError(
-                f"{source.label} is protected by a password.", "Save a copy without a password."
-            ) from None
-        except pypdf.errors.DependencyError as error:
-            message = f"{source.label} cannot be decrypted: {first_line(error)}."
-            raise CorpusError(message, "Install the package: pip install cryptography") from None
-        except Exception as error:  # a damaged file can raise anything in pypdf
-            message = f"{source.label} cannot be read as PDF: {first_line(error).rstrip('.')}."
-            raise CorpusError(message, _HINT) from None
-    if not has_text:
+    length, most = 0, max(RATIO_COUNTS_FROM, MAX_RATIO * size_of(source))
+    with source_file(source, on_bytes) as file, _refusing(source):
+        for page in PdfReader(file).pages:
+            if text := _tidied(page.extract_text()):
+                length += len(text)
+                if length > most:
+                    raise ValueError(f"it unpacks to more than {MAX_RATIO} times its size")
+                yield text + "\n"
+    if not length:
         hint = "If its pages are scans, recognize their text first: ocrmypdf OLD.pdf NEW.pdf."
         raise NotTextError(f"{source.label} is a PDF without text.", hint)
 
@@ -59,3 +51,23 @@ def _text(source: Source, on_bytes: OnBytes) -> Iterator[str]:
 def _tidied(page: str) -> str:
     """The text of a page without spaces at the ends of lines, soft hyphens, and blank lines at its start and end."""
     return _SPACES_AT_END.sub("", _SOFT_HYPHEN.sub("", whole_characters(page))).strip("\n")
+
+
+@contextmanager
+def _refusing(source: Source) -> Iterator[None]:
+    """Turn pypdf's errors into a CorpusError. A damaged file makes it raise errors of any kind."""
+    from pypdf.errors import DependencyError, FileNotDecryptedError
+
+    try:
+        yield
+    except (OSError, MemoryError):
+        raise
+    except FileNotDecryptedError:
+        message, hint = f"{source.label} is protected by a password.", "Save a copy without a password."
+        raise CorpusError(message, hint) from None
+    except DependencyError as error:
+        message = f"{source.label} cannot be decrypted: {first_line(error).rstrip('.')}."
+        raise CorpusError(message, "Install the package: pip install cryptography") from None
+    except Exception as error:
+        message = f"{source.label} cannot be read as PDF: {first_line(error).rstrip('.')}."
+        raise CorpusError(message, "Print it to a new PDF, or convert it to text: pdftotext OLD.pdf NEW.txt.") from None

@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from gptcli.dataset.documents import pdf
 from gptcli.dataset.plain_text import NotTextError
 from gptcli.errors import CorpusError
 from tests.dataset.documents import made
@@ -22,6 +23,16 @@ def test_a_pdf_without_text_is_no_text(read: Read) -> None:
     with pytest.raises(NotTextError) as refusal:
         read(made.pdf(["", ""]), "a.pdf")
     assert "ocrmypdf" in refusal.value.hint
+
+
+def test_pages_that_unpack_to_too_much(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = made.pdf(["x" * 100_000])
+    assert len(content) < 2_000
+    assert len(read(content, "a.pdf")[0]) == 100_001
+    monkeypatch.setattr(pdf, "RATIO_COUNTS_FROM", 50_000)
+    monkeypatch.setattr(pdf, "MAX_RATIO", 20)
+    with pytest.raises(CorpusError, match="20 times"):
+        read(content, "a.pdf")
 
 
 @pytest.mark.parametrize("content", [b"", b"%PDF-1.4", b"no PDF at all", made.pdf(["x"])[:300]])
