@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from gptcli.dataset import plain_text
-from gptcli.dataset.documents import discord, docx, epub, html, mail, odt, pdf, telegram, whatsapp, xhtml
+from gptcli.dataset.formats import discord, docx, epub, html, mail, odt, pdf, telegram, whatsapp, xhtml
 from gptcli.dataset.sources import OnBytes, Source
 
 Reader = Callable[[Source, OnBytes], Iterator[Iterator[str]]]

@@ -10,7 +10,7 @@ from random import Random
 
 from gptcli.dataset.readers import read_documents
 from gptcli.dataset.sources import Source
-from tests.dataset.documents import made
+from tests.dataset.formats import made
 from tests.fuzz.mutation import mutated_bytes, mutated_json, mutated_text
 from tests.fuzz.target import Target
 

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gptcli.dataset.documents.archive import MAX_RATIO
-from gptcli.dataset.documents.refusals import require_package
-from gptcli.dataset.documents.source_file import source_file
-from gptcli.dataset.documents.text_flow import whole_characters
+from gptcli.dataset.formats.archive import MAX_RATIO
+from gptcli.dataset.formats.refusals import require_package
+from gptcli.dataset.formats.source_file import source_file
+from gptcli.dataset.formats.text_flow import whole_characters
 from gptcli.dataset.plain_text import NotTextError
 from gptcli.dataset.sources import OnBytes, Source, size_of
 from gptcli.errors import CorpusError, first_line

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gptcli.dataset.documents.text_flow import whole_characters
+from gptcli.dataset.formats.text_flow import whole_characters
 
 _PIECE_CHARACTERS = 1 << 16
 

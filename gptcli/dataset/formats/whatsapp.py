@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from gptcli.dataset.documents.chat import chat_text
+from gptcli.dataset.formats.chat import chat_text
 from gptcli.dataset.plain_text import read_text
 from gptcli.dataset.sources import OnBytes, Source
 from gptcli.errors import CorpusError

@@ -17,14 +17,18 @@ DAMAGE = (ValueError, EOFError, RecursionError, zipfile.BadZipFile, zlib.error, 
 
 
 class MissingExtraError(CorpusError):
-    """A file whose reader needs a package that is not installed."""
+    """A file whose reader needs packages that are not installed. Skipped in folders."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        """`what` begins the message ('a.pdf' in quotes); `extra` is the name of gptcli's optional extra."""
+        super().__init__(f"{what} needs further packages.", f"Install them: pip install 'gptcli[{extra}]'")
+        self.extra = extra
 
 
-def require_package(package: str, source: Source, extra: str = "documents") -> None:
-    """Raise MissingExtraError if a package is not installed."""
+def require_package(package: str, source: Source) -> None:
+    """Raise MissingExtraError if a package of the extra `documents` is not installed."""
     if find_spec(package) is None:
-        message = f"{source.label} cannot be read without the package {package}."
-        raise MissingExtraError(message, f"Install it: pip install 'gptcli[{extra}]'")
+        raise MissingExtraError(source.label, "documents")
 
 
 @contextmanager

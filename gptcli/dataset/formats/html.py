@@ -11,9 +11,9 @@ import codecs
 import re
 from collections.abc import Iterable, Iterator
 
-from gptcli.dataset.documents.charsets import codec_of
-from gptcli.dataset.documents.refusals import refusing, require_package
-from gptcli.dataset.documents.text_flow import TextFlow
+from gptcli.dataset.formats.charsets import codec_of
+from gptcli.dataset.formats.refusals import refusing, require_package
+from gptcli.dataset.formats.text_flow import TextFlow
 from gptcli.dataset.plain_text import read_text
 from gptcli.dataset.sources import OnBytes, Source, chunks
 

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable, Iterator
 from xml.parsers.expat import ExpatError
 
-from gptcli.dataset.documents.html import HtmlText, codec_of_page, html_text
-from gptcli.dataset.documents.refusals import refusing, require_package
-from gptcli.dataset.documents.text_flow import TextFlow
-from gptcli.dataset.documents.xml_events import parse_xml
+from gptcli.dataset.formats.html import HtmlText, codec_of_page, html_text
+from gptcli.dataset.formats.refusals import refusing, require_package
+from gptcli.dataset.formats.text_flow import TextFlow
+from gptcli.dataset.formats.xml_events import parse_xml
 from gptcli.dataset.sources import CHUNK_BYTES, OnBytes, Source, chunks
 from gptcli.errors import size
 

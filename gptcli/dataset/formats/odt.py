@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gptcli.dataset.documents.archive import opened_archive
-from gptcli.dataset.documents.refusals import refusing
-from gptcli.dataset.documents.text_flow import TextFlow
-from gptcli.dataset.documents.xml_events import elements, parse_xml
+from gptcli.dataset.formats.archive import opened_archive
+from gptcli.dataset.formats.refusals import refusing
+from gptcli.dataset.formats.text_flow import TextFlow
+from gptcli.dataset.formats.xml_events import elements, parse_xml
 from gptcli.dataset.sources import OnBytes, Source
 
 _CONTENT = "content.xml"

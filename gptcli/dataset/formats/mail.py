@@ -13,11 +13,11 @@ from email.errors import HeaderParseError
 from email.header import decode_header
 from email.message import Message
 
-from gptcli.dataset.documents.charsets import codec_of
-from gptcli.dataset.documents.html import html_text
-from gptcli.dataset.documents.refusals import refusing, require_package
-from gptcli.dataset.documents.source_file import source_file
-from gptcli.dataset.documents.text_flow import whole_characters
+from gptcli.dataset.formats.charsets import codec_of
+from gptcli.dataset.formats.html import html_text
+from gptcli.dataset.formats.refusals import refusing, require_package
+from gptcli.dataset.formats.source_file import source_file
+from gptcli.dataset.formats.text_flow import whole_characters
 from gptcli.dataset.sources import OnBytes, Source
 from gptcli.errors import size
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from gptcli.errors import CorpusError
-from tests.dataset.documents import made
-from tests.dataset.documents.conftest import Read
+from tests.dataset.formats import made
+from tests.dataset.formats.conftest import Read
 
 PREFIXES = [
     "31.12.23, 21:15 - ",

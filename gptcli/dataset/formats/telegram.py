@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from gptcli.dataset.documents.chat import chat_text
-from gptcli.dataset.documents.json_events import Place, json_objects
-from gptcli.dataset.documents.refusals import refusing, require_package
-from gptcli.dataset.documents.source_file import source_file
+from gptcli.dataset.formats.chat import chat_text
+from gptcli.dataset.formats.json_events import Place, json_objects
+from gptcli.dataset.formats.refusals import refusing, require_package
+from gptcli.dataset.formats.source_file import source_file
 from gptcli.dataset.sources import OnBytes, Source, chunks
 
 _TEXT = rb'"(?:[^"\\]|\\.)*"'

@@ -6,7 +6,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gptcli.dataset.documents.source_file import source_file
+from gptcli.dataset.formats.source_file import source_file
 from gptcli.dataset.sources import CHUNK_BYTES, OnBytes, Source
 from gptcli.errors import size
 

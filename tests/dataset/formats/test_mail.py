@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gptcli.errors import CorpusError
-from tests.dataset.documents import made
-from tests.dataset.documents.conftest import Read
+from tests.dataset.formats import made
+from tests.dataset.formats.conftest import Read
 
 
 def test_plain_text_is_preferred(read: Read) -> None:

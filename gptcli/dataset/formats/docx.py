@@ -9,10 +9,10 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 
-from gptcli.dataset.documents.archive import Archive, opened_archive
-from gptcli.dataset.documents.refusals import refusing
-from gptcli.dataset.documents.text_flow import TextFlow
-from gptcli.dataset.documents.xml_events import elements, parse_xml
+from gptcli.dataset.formats.archive import Archive, opened_archive
+from gptcli.dataset.formats.refusals import refusing
+from gptcli.dataset.formats.text_flow import TextFlow
+from gptcli.dataset.formats.xml_events import elements, parse_xml
 from gptcli.dataset.sources import OnBytes, Source
 
 _SKIPPED = {"del", "moveFrom", "Fallback", "pPr", "rPr", "sectPr"}

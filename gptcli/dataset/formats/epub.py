@@ -9,10 +9,10 @@ import posixpath
 from collections.abc import Iterator
 from urllib.parse import unquote
 
-from gptcli.dataset.documents.archive import Archive, opened_archive
-from gptcli.dataset.documents.refusals import refusing
-from gptcli.dataset.documents.xhtml import xhtml_text
-from gptcli.dataset.documents.xml_events import elements
+from gptcli.dataset.formats.archive import Archive, opened_archive
+from gptcli.dataset.formats.refusals import refusing
+from gptcli.dataset.formats.xhtml import xhtml_text
+from gptcli.dataset.formats.xml_events import elements
 from gptcli.dataset.sources import OnBytes, Source
 
 _CONTAINER = "META-INF/container.xml"

@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
-from gptcli.dataset.documents import pdf
+from gptcli.dataset.formats import pdf
 from gptcli.dataset.plain_text import NotTextError
 from gptcli.errors import CorpusError
-from tests.dataset.documents import made
-from tests.dataset.documents.conftest import Read
+from tests.dataset.formats import made
+from tests.dataset.formats.conftest import Read
 
 
 def test_the_text_of_the_pages(read: Read) -> None:

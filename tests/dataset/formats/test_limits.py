@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from gptcli.dataset.documents import archive, refusals, xml_events
-from gptcli.dataset.documents.refusals import MissingExtraError
+from gptcli.dataset.formats import archive, refusals, xml_events
+from gptcli.dataset.formats.refusals import MissingExtraError
 from gptcli.errors import CorpusError
-from tests.dataset.documents import made
-from tests.dataset.documents.conftest import Read
+from tests.dataset.formats import made
+from tests.dataset.formats.conftest import Read
 
 PARAGRAPH = "<w:p><w:r><w:t>{}</w:t></w:r></w:p>"
 ENTITIES = [

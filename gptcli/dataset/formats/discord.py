@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from gptcli.dataset.documents.chat import chat_text
-from gptcli.dataset.documents.json_events import json_objects
-from gptcli.dataset.documents.refusals import refusing, require_package
-from gptcli.dataset.documents.source_file import source_file
+from gptcli.dataset.formats.chat import chat_text
+from gptcli.dataset.formats.json_events import json_objects
+from gptcli.dataset.formats.refusals import refusing, require_package
+from gptcli.dataset.formats.source_file import source_file
 from gptcli.dataset.sources import OnBytes, Source, chunks
 
 _START = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"guild"\s*:\s*\{')

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 from xml.parsers import expat
 
-from gptcli.dataset.documents.charsets import codec_of
+from gptcli.dataset.formats.charsets import codec_of
 
 MAX_DEPTH = 256
 """Nesting levels of elements."""
