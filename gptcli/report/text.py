@@ -121,7 +121,7 @@ def describe_dataset(path: Path) -> DatasetReport:
         path=str(path),
         fingerprint=dataset.fingerprint,
         tokenizer=summary_of(dataset.tokenizer),
-        documents=dataset.formats,
+        documents=dataset.documents,
         start_id=dataset.start_id,
         train=_split(dataset.train),
         val=_split(dataset.val),

@@ -106,7 +106,7 @@ def figures(dataset: Dataset) -> dict[str, object]:
         "fingerprint": dataset.fingerprint,
         "tokenizer": dataset.tokenizer.kind,
         "vocab_size": dataset.tokenizer.vocab_size,
-        "documents": dataset.formats,
+        "documents": dataset.documents,
         "train": {"tokens": dataset.train.tokens, "characters": dataset.train.characters, "bytes": dataset.train.bytes},
         "val": {"tokens": dataset.val.tokens, "characters": dataset.val.characters, "bytes": dataset.val.bytes},
     }
