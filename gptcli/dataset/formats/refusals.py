@@ -12,7 +12,7 @@ from xml.parsers.expat import ExpatError
 from gptcli.dataset.sources import Source
 from gptcli.errors import CorpusError, first_line
 
-DAMAGE = (ValueError, EOFError, RecursionError, zipfile.BadZipFile, zlib.error, ExpatError)
+DAMAGE = (ValueError, EOFError, NotImplementedError, RecursionError, zipfile.BadZipFile, zlib.error, ExpatError)
 """The errors of the standard library on damaged input. Ours are ValueErrors that say what is wrong: "it is …"."""
 
 

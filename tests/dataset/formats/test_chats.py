@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from gptcli.dataset.formats import discord, telegram
+from gptcli.dataset.formats.chat import chat_text
+from gptcli.dataset.sources import Source
 from gptcli.errors import CorpusError
 from tests.dataset.formats import made
 from tests.dataset.formats.conftest import Read
@@ -66,6 +70,12 @@ def test_a_long_chat_is_read_in_pieces(read: Read) -> None:
     assert read("\n".join(lines), "a.txt") == ["".join(f"{line.split(' - ')[1]}\n" for line in lines)]
 
 
+def test_pieces_of_a_chat_are_bounded() -> None:
+    pieces = list(chat_text(("Anna", "hello") for _ in range(50_000)))
+    assert len(pieces) > 5
+    assert "".join(pieces) == "Anna: hello\n" * 50_000
+
+
 def test_telegram(read: Read) -> None:
     chat = made.telegram(
         {"from": "Anna", "text": "hello"},
@@ -105,15 +115,22 @@ def test_discord(read: Read) -> None:
     assert read(export, "a.json") == ["Anna: hello\nyou\nben: hi 😀\n"]
 
 
-def test_other_json_is_no_chat(read: Read) -> None:
-    for content in ('{"name": "x", "type": "module", "id": 1, "messages": []}', '{"guild": {}, "users": []}', "[1]"):
-        assert read(content, "a.json") == [content], "read by another reader"
+@pytest.mark.parametrize(
+    "content", ['{"name": "x", "type": "module", "id": 1, "messages": []}', '{"guild": {}, "users": []}', "[1]", ""]
+)
+def test_other_json_is_no_chat(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(content)
+    source = Source(path, "a.json", "'a.json'")
+    assert not telegram.recognizes(source)
+    assert not discord.recognizes(source)
 
 
 def test_damaged_chats_are_refused(read: Read) -> None:
     whole = json.dumps(made.telegram({"from": "Anna", "text": "hello"}))
     deep = whole.replace('"hello"', "[" * 100_000)
-    for content in (whole[:-10], deep, whole.replace('"hello"', "NaN")):
+    too_deep = whole.replace('"hello"', "[" * 70 + "]" * 70)
+    for content in (whole[:-10], deep, too_deep, whole.replace('"hello"', "NaN")):
         with pytest.raises(CorpusError, match="Telegram") as refusal:
             read(content, "result.json")
         assert refusal.value.hint

@@ -88,6 +88,7 @@ def test_damaged_and_unusual_archives_are_refused(read: Read) -> None:
     for damaged in (
         *(b"", b"PK", b"no zip file", whole[:-30], whole[: len(whole) // 2]),
         whole.replace(b"PK\x01\x02", b"PK\x01\x02" + b"\xff", 1),
+        whole.replace(b"PK\x01\x02\x14\x03\x14", b"PK\x01\x02\x14\x03\xff", 1),
         made.zipped({"word/document.xml": content}),
         made.zipped({"_rels/.rels": "<x/>", "word/document.xml": content}),
         replaced(whole, "word/document.xml", content[:-5]),
@@ -133,10 +134,12 @@ def test_packages_are_imported_only_when_a_file_needs_them(tmp_path: Path) -> No
         (tmp_path / name).write_bytes(content)
     script = f"""
 import sys
-from gptcli.dataset.corpus import scan
-from gptcli.dataset.sources import find_sources
-with find_sources({[str(tmp_path / name) for name in contents]}, ()) as sources:
-    assert len(scan(sources, lambda _: None).documents) == {len(contents)}
+from pathlib import Path
+from gptcli.dataset.readers import read_documents
+from gptcli.dataset.sources import Source
+for name in {[str(tmp_path / name) for name in contents]}:
+    texts = ["".join(pieces) for pieces in read_documents(Source(Path(name), name, name), lambda _: None)]
+    assert all(texts) and len(texts) == 1
 print(sorted(sys.modules.keys() & {{"lxml", "pypdf", "ijson"}}))
 """
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

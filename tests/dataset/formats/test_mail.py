@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gptcli.dataset.formats.mail import MAX_DEPTH
 from gptcli.errors import CorpusError
 from tests.dataset.formats import made
 from tests.dataset.formats.conftest import Read
@@ -63,6 +64,8 @@ def test_what_is_no_mailbox(read: Read) -> None:
 
 
 def test_deeply_nested_messages_are_refused(read: Read) -> None:
-    nested = b"".join(b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (n, n) for n in range(5000))
-    with pytest.raises(CorpusError, match="nested"):
-        read(nested, "a.eml")
+    for depth in (MAX_DEPTH + 1, 5000):
+        part = b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n"
+        nested = b"".join(part % (number, number) for number in range(depth)) + b"\ntext"
+        with pytest.raises(CorpusError, match="nested"):
+            read(nested, "a.eml")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
+
 import pytest
 
 from gptcli.errors import CorpusError
@@ -56,6 +59,13 @@ def test_tables_and_notes_of_a_word_document(read: Read) -> None:
 
 def test_the_text_of_a_word_document_may_have_another_name(read: Read) -> None:
     assert read(made.docx(paragraph(run("x")), part="word/document2.xml"), "A.DOCX") == ["x\n"]
+
+
+def test_progress_covers_the_pictures_that_are_not_read(read: Read) -> None:
+    with zipfile.ZipFile(io.BytesIO(made.docx(paragraph(run("x"))))) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    content = made.zipped({"a.png": bytes(1 << 20)} | files, zipfile.ZIP_STORED)
+    assert read(content, "a.docx") == ["x\n"]
 
 
 def test_an_opendocument_text(read: Read) -> None:
