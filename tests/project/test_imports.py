@@ -30,7 +30,15 @@ NARROWER: dict[str, set[str]] = {
 }
 """Rooms that may import less than all below them."""
 
-HOMES = {"typer": "cli", "rich": "ui", "tensorboard": "runs", "gguf": "interop"}
+HOMES = {
+    "typer": "cli",
+    "rich": "ui",
+    "tensorboard": "runs",
+    "gguf": "interop",
+    "lxml": "dataset",
+    "pypdf": "dataset",
+    "ijson": "dataset",
+}
 """Libraries that live in one room."""
 
 ONE_FILE = {"tensorboard"}
