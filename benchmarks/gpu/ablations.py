@@ -1,0 +1,147 @@
+"""Ablations: one choice at a time, on and off, so that each default of CUDA has a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from benchmarks.gpu.decoding import Writer
+from benchmarks.gpu.setting import Marks, Setting, peak_bytes, repeated
+from benchmarks.measure import alternate
+from gptcli.errors import first_line
+from gptcli.model.devices import autocast, torch_dtype
+from gptcli.model.loss import next_token_loss
+
+PADDED_TO = 64
+CHUNK_LOGITS = (2**24, 2**25, 2**26, 2**27, 2**28)
+MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
+BACKENDS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "math": SDPBackend.MATH,
+}
+
+
+def padded_head(setting: Setting) -> Iterator[dict[str, Any]]:
+    """The loss with the vocabulary as it is, and with rows up to a multiple of 64."""
+    vocabulary = setting.size.gpt2.vocab_size
+    for rows in (vocabulary, -(-vocabulary // PADDED_TO) * PADDED_TO):
+        yield {"rows": rows, **_loss_costs(setting, rows, None)}
+
+
+def chunk_sizes(setting: Setting) -> Iterator[dict[str, Any]]:
+    """The loss by the number of logits in memory at once; the last row holds all of them."""
+    tokens, vocabulary = setting.sequences * setting.size.gpt2.block_size, setting.size.gpt2.vocab_size
+    for logits in (*(size for size in CHUNK_LOGITS if size < tokens * vocabulary), tokens * vocabulary):
+        yield {"logits at once": logits, **_loss_costs(setting, vocabulary, logits)}
+
+
+def _loss_costs(setting: Setting, vocabulary: int, chunk_logits: int | None) -> dict[str, Any]:
+    """Milliseconds and memory of the loss and its gradient for an update of GPT-2."""
+    device, config = setting.device, setting.size.gpt2
+    tokens = setting.sequences * config.block_size
+    hidden = torch.randn(tokens, config.n_embd, device=device, requires_grad=True)  # (N, C)
+    weight = torch.randn(vocabulary, config.n_embd, device=device).mul_(0.02).requires_grad_()  # (V, C)
+    targets = torch.randint(0, vocabulary, (tokens,), device=device)  # (N)
+
+    def work() -> None:
+        with autocast(device, torch_dtype(setting.dtype)):
+            loss = next_token_loss(hidden, weight, targets, chunk_logits=chunk_logits)
+        loss.backward()
+        hidden.grad = weight.grad = None
+
+    return _costs(setting, work)
+
+
+def attention_kernels(setting: Setting) -> Iterator[dict[str, Any]]:
+    """Attention of a layer of GPT-2, forward and backward, in each kernel that can run it."""
+    config, device = setting.size.gpt2, setting.device
+    for grouped in (False, True):
+        G = config.n_head // 2 if grouped else config.n_head
+        shapes = [(setting.sequences, heads, config.block_size, config.head_dim) for heads in (config.n_head, G, G)]
+        options = {"device": device, "dtype": torch_dtype(setting.dtype), "requires_grad": True}
+        q, k, v = (torch.randn(shape, **options) for shape in shapes)  # (B, H, T, D), 2 of (B, G, T, D)
+        for name, backend in BACKENDS.items():
+            row = {"kernel": name, "grouped heads": grouped}
+            yield row | _attention_costs(setting, (q, k, v), backend)
+
+
+def _attention_costs(setting: Setting, qkv: tuple[Tensor, Tensor, Tensor], backend: SDPBackend) -> dict[str, Any]:
+    q, k, v = qkv
+
+    def work() -> None:
+        with sdpa_kernel(backend):
+            F.scaled_dot_product_attention(
+                q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1]
+            ).sum().backward()
+        q.grad = k.grad = v.grad = None
+
+    try:
+        return _costs(setting, work)
+    except RuntimeError as error:  # this kernel cannot run the case
+        return {"problem": first_line(error)}
+
+
+def micro_batches(setting: Setting) -> Iterator[dict[str, Any]]:
+    """Updates of GPT-2 by micro-batch size, not compiled."""
+    sequences, length = setting.sequences, setting.size.gpt2.block_size
+    for size in (size for size in MICRO_BATCHES if size <= sequences):
+        trainer = setting.gpt2_trainer({"train.batch_size": sequences, "train.micro_batch_size": size})
+        costs = _costs(setting, trainer.step)
+        yield {"micro-batch": size, "tokens/s": sequences * length / (costs["ms"] / 1e3), **costs}
+
+
+def optimizers(setting: Setting) -> Iterator[dict[str, Any]]:
+    """Updates of GPT-2 with each optimizer, not compiled, and their last phase alone."""
+    for name in ("adamw", "muon"):
+        trainer = setting.gpt2_trainer({"optim.optimizer": name})
+        costs = _costs(setting, trainer.step)
+        marks = Marks(setting.device)
+        for _ in range(2 + setting.size.rounds):
+            for parameter in trainer.model.parameters():
+                parameter.grad = torch.zeros_like(parameter)
+            marks.mark()
+            trainer.optimizer.step(0.0, torch.zeros((), device=setting.device))
+            marks.mark()
+        yield {"optimizer": name, "optimizer alone (ms)": 1e3 * median(marks.seconds()[4::2]), **costs}
+
+
+def cudnn_attention(setting: Setting) -> Iterator[dict[str, Any]]:
+    """Updates of GPT-2, not compiled, and the time to the first token of lengths that were not seen before."""
+    context = setting.size.gpt2.block_size
+    for number, allowed in enumerate((True, False)):
+        with _cudnn_attention(allowed):
+            trainer = setting.gpt2_trainer()
+            costs = _costs(setting, trainer.step)
+            writer = Writer(setting)
+            writer.generate(2, 2)
+            lengths = [context // 2 + 2 * step + number for step in range(1, 6)]
+            first = [writer.generate(length, 1).first_token_seconds or 0.0 for length in lengths]
+            yield {"allowed": allowed, "first token of a new length (ms)": 1e3 * median(first), **costs}
+
+
+@contextmanager
+def _cudnn_attention(allowed: bool) -> Iterator[None]:
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(allowed)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
+
+
+def _costs(setting: Setting, work: Callable[[], object]) -> dict[str, Any]:
+    """Median milliseconds of some work, and the peak of the memory of tensors."""
+    group = repeated(work, setting.size.updates, setting.device)
+    group()
+    peak_bytes(setting.device)
+    seconds = alternate({"": group}, setting.size.rounds, warm_up=0)[""] / setting.size.updates
+    return {"ms": 1e3 * seconds, "peak bytes": peak_bytes(setting.device)}
