@@ -96,7 +96,7 @@ def main() -> None:
     runtime.prepare(setting.device, deterministic=False)
     succeeded = True
     for part in [arguments.part] if arguments.part else PARTS:
-        report, deadline = Report(arguments.out / "gpu", part), time.monotonic() + 60 * MINUTES
+        report, deadline = Report(arguments.out.resolve() / "gpu", part), time.monotonic() + 60 * MINUTES
         report.start(device=str(setting.device), machine=machine(setting.device))
         if part == "correctness":
             succeeded &= check(report, setting.device, arguments.only, deadline)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +95,9 @@ class Setting:
         lacking = self.device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False)
         return "float16" if lacking else "bfloat16"
 
-    @property
+    @cached_property
     def sequences(self) -> int:
-        """Sequences per update of GPT-2: half of the free memory is enough for gptcli, since others run beside it."""
+        """Sequences per update of GPT-2: as many as gptcli trains in half of the free memory, since others run too."""
         size, free = self.size, free_memory(self.device) // 2
         return largest_micro_batch(size.gpt2, size.sequences, free, torch_dtype(self.dtype), self.device.type) or 1
 

@@ -66,7 +66,12 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     folder = os.environ.get(REPORT_VARIABLE)
     if folder is None or (report.when != "call" and report.passed):
         return
-    why = "" if report.passed else str(report.longrepr[2] if report.skipped else report.longreprtext.splitlines()[-1])
+    why = ""
+    if report.skipped:
+        why = str(report.longrepr[2])
+    elif report.failed:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        why = crash.message if crash else report.longreprtext
     row = {"check": report.nodeid.rpartition("/")[2], "outcome": report.outcome, "seconds": round(report.duration, 1)}
     figures = ", ".join(f"{name} {value}" for name, value in report.user_properties)
     Report(Path(folder), "correctness").append("checks", row | {"figures": figures, "why": why[:300]})

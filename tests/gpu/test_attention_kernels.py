@@ -6,6 +6,7 @@ fused one would have taken the same queries, keys and values.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -67,7 +68,8 @@ def takes(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | N
     """Whether a fused kernel computes this with its gradient; keys and values have as many heads as the queries."""
     q, k, v = (part.detach().requires_grad_(torch.is_grad_enabled()) for part in (q, k, v))
     try:
-        with sdpa_kernel(backend):
+        with warnings.catch_warnings(), sdpa_kernel(backend):
+            warnings.simplefilter("ignore")  # torch warns of each reason against the kernel
             result = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, **options)
             if result.requires_grad:  # a kernel without a backward pass is no help in training
                 result.sum().backward()
