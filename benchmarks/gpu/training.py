@@ -54,7 +54,7 @@ def train_preset(setting: Setting) -> dict[str, Any]:
     group = repeated(trainer.step, size.updates, device)
     seconds = alternate({"gptcli": group}, size.rounds)["gptcli"] / size.updates
     activity = ProfilerActivity.CUDA if device.type == "cuda" else ProfilerActivity.CPU
-    with profile(activities=[activity]) as profiler:
+    with profile(activities=[activity], acc_events=True) as profiler:
         group()
     busy = busy_seconds(profiler.events() or [], device) / size.updates
     config, sequences = target.config.model, target.config.train.batch_size
@@ -132,7 +132,8 @@ def costliest(work: Callable[[], object], device: torch.device) -> list[dict[str
     """The `COSTLIEST` kernels of some work, after a warm-up; on a CPU, the operations."""
     work()
     on_gpu = device.type == "cuda"
-    with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as profiler:
+    activity = ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU
+    with profile(activities=[activity], acc_events=True) as profiler:
         work()
     field = "self_device_time_total" if on_gpu else "self_cpu_time_total"
     ran = [kernel for kernel in profiler.key_averages() if _ran_on(device, kernel)]

@@ -85,7 +85,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, list[st
     plain = F.scaled_dot_product_attention
 
     def watching(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, **options: Any) -> Tensor:
-        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiler:
             result = plain(q, k, v, attn_mask=attn_mask, **options)
         kernel = kernel_in([event.name for event in profiler.events() or []])
         options.pop("enable_gqa", None)
