@@ -65,6 +65,7 @@ def run(report: Report, stages: Mapping[str, Stage], setting: Setting, deadline:
         if begun > deadline:
             problems[name] = "not begun: out of time"
         else:
+            runtime.prepare(setting.device, deterministic=False)
             try:
                 _carry_out(report, name, stage(setting))
             except Exception as error:
@@ -93,7 +94,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     setting = Setting(choose_device(arguments.device))
-    runtime.prepare(setting.device, deterministic=False)
     succeeded = True
     for part in [arguments.part] if arguments.part else PARTS:
         report, deadline = Report(arguments.out.resolve() / "gpu", part), time.monotonic() + 60 * MINUTES

@@ -31,6 +31,7 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with _cuda_guard(), FakeTensorMode(), monkeypatch.context() as patch:
         patch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
         patch.setattr(torch.cuda, "is_bf16_supported", lambda *_: True)
+        patch.setattr(Tensor, "pin_memory", lambda self: self)  # the host's side of a copy, unknown to fake tensors
         yield
 
 

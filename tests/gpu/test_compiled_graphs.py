@@ -15,8 +15,6 @@ from gptcli.training.trainer import Trainer
 from tests.gpu.small_trainer import small_trainer, step
 from tests.model.variants import variant
 
-COMPILED = ("gpt2", "sinusoidal", "relu2", "llama", "mistral", "qwen3", "qwen3 windows")
-
 
 @pytest.fixture(autouse=True)
 def _compiler() -> Iterator[None]:
@@ -68,7 +66,7 @@ def test_control_a_batch_of_another_size(device: torch.device, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("name", "checkpointing"), [*((name, False) for name in COMPILED), ("gpt2", True), ("qwen3", True)]
+    ("name", "checkpointing"), [("gpt2", False), ("sinusoidal", False), ("qwen3 windows", False), ("qwen3", True)]
 )
 def test_no_graph_breaks(name: str, checkpointing: bool) -> None:
     """The whole model is one graph, with its backward pass."""
