@@ -43,7 +43,7 @@ def check(report: Report, device: torch.device, only: str, deadline: float) -> b
 
 def _run(file: Path, report: Report, device: torch.device, only: str, seconds: float) -> int | None:
     """The exit code of pytest, or None if it took longer."""
-    mark = "gpu" if device.type == "cuda" else "not gpu and not campaign"
+    mark = "gpu" if device.type == "cuda" else "not gpu"
     # Warnings of another torch or driver are shown, not errors.
     options = ["-m", mark, "-k", only, "-W", "default", "--tb=short", "-rfE", "-p", "no:cacheprovider"]
     environment = os.environ | {REPORT_VARIABLE: str(report.folder)}

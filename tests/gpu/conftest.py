@@ -14,7 +14,14 @@ from benchmarks.gpu.report import Report
 from tests.conftest import ROOT, CommandLine, Result
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+ON_CUDA = pytest.param("cuda", marks=pytest.mark.gpu)
+LONG_ON_A_CPU = pytest.mark.parametrize(
+    "device", [pytest.param("cpu", marks=pytest.mark.campaign), ON_CUDA], indirect=True
+)
+"""For checks that are no part of `make test`; `python -m benchmarks.gpu --part correctness --device cpu` runs them."""
+
+
+@pytest.fixture(params=["cpu", ON_CUDA])
 def device(request: pytest.FixtureRequest) -> torch.device:
     """The device of a check."""
     chosen = torch.device(request.param)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.gpu.conftest import GpuCommandLine
+from tests.gpu.conftest import LONG_ON_A_CPU, GpuCommandLine
 from tests.runs.small_runs import assert_same_end
 
 SHAPE: dict[str, list[str]] = {
@@ -48,6 +48,7 @@ def succeed(cli: GpuCommandLine, *arguments: str) -> str:
     return done.stdout
 
 
+@LONG_ON_A_CPU
 def test_every_command(device: torch.device, cli: GpuCommandLine, folder: Path) -> None:
     on = ("--device", str(device))
     succeed(cli, "tokenize", "book.txt", "-o", "data/book", "--tokenizer", "bpe", "--vocab-size", "300")
@@ -86,6 +87,7 @@ def check_parts(device: torch.device, cli: GpuCommandLine, folder: Path, compile
     assert_same_end(folder / "whole", folder / "parts")
 
 
+@LONG_ON_A_CPU
 def test_control_another_seed(device: torch.device, cli: GpuCommandLine, folder: Path) -> None:
     succeed(cli, *train(device, "one", steps=10))
     succeed(cli, *train(device, "other", steps=10, **{"train.seed": 2}))

@@ -28,6 +28,7 @@ from tests.gpu.fake_cuda import CUDA, fake_cuda, fill_gradients, moved
 from tests.model.variants import VARIANTS, variant
 
 WITHOUT_EXPERTS = [name for name in VARIANTS if not variant(name).n_expert]
+SOME = ("gpt2", "qwen3", "window")
 
 
 def update(model: GPT, optimizer_name: str, dtype: torch.dtype) -> Tensor:
@@ -66,7 +67,7 @@ def test_the_loss_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         assert update(moved(model), "adamw", torch.bfloat16).device == CUDA
 
 
-@pytest.mark.parametrize("name", WITHOUT_EXPERTS)
+@pytest.mark.parametrize("name", SOME)
 def test_an_evaluation(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Only its end, where the sum is read, may wait for the device; a fake tensor has nothing to read there."""
     model = GPT(variant(name))
@@ -92,10 +93,10 @@ def batches_until_read(batches: object) -> list[tuple[int, int]]:
 
 
 def decode(model: GPT) -> Tensor:
-    """A prompt and 30 steps, past the context window; the last logits."""
+    """A prompt and 12 steps, past the context window; the last logits."""
     window = ContextWindow(model, 2)
     logits = window.prefill(torch.empty(1, 3, dtype=torch.long, device=CUDA))
-    for _ in range(30):
+    for _ in range(12):
         logits = window.append(logits.argmax(-1, keepdim=True))
     assert window.slides > 0
     return logits
@@ -106,8 +107,9 @@ def as_it_is(step: Step) -> Step:
     return step
 
 
-@pytest.mark.parametrize("graphs", [True, False])
-@pytest.mark.parametrize("name", WITHOUT_EXPERTS)
+@pytest.mark.parametrize(
+    ("name", "graphs"), [*((name, True) for name in WITHOUT_EXPERTS), *((name, False) for name in SOME)]
+)
 def test_decode_steps(monkeypatch: pytest.MonkeyPatch, name: str, graphs: bool) -> None:
     model = GPT(variant(name)).eval().requires_grad_(False)
     monkeypatch.setattr(context_window, "supports_cuda_graphs", lambda model: graphs)
