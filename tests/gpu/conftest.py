@@ -13,7 +13,6 @@ from benchmarks.gpu.correctness import REPORT_VARIABLE
 from benchmarks.gpu.report import Report
 from tests.conftest import ROOT, CommandLine, Result
 
-
 ON_CUDA = pytest.param("cuda", marks=pytest.mark.gpu)
 LONG_ON_A_CPU = pytest.mark.parametrize(
     "device", [pytest.param("cpu", marks=pytest.mark.campaign), ON_CUDA], indirect=True
