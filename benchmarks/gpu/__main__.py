@@ -45,6 +45,7 @@ STAGES: dict[str, dict[str, Stage]] = {
         "losses": losses.losses,
         "padded_head": ablations.padded_head,
         "chunk_sizes": ablations.chunk_sizes,
+        "fused_loss": ablations.fused_loss,
         "attention_kernels": ablations.attention_kernels,
         "optimizers": ablations.optimizers,
         "micro_batches": ablations.micro_batches,

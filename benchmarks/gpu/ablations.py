@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import median
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -16,11 +17,11 @@ from benchmarks.gpu.decoding import Writer
 from benchmarks.gpu.setting import Marks, Setting, peak_bytes, repeated
 from benchmarks.measure import alternate
 from gptcli.errors import first_line
+from gptcli.model import loss
 from gptcli.model.devices import autocast, torch_dtype
-from gptcli.model.loss import next_token_loss
 
 PADDED_TO = 64
-CHUNK_LOGITS = (2**24, 2**25, 2**26, 2**27, 2**28)
+CHUNK_ROWS = (128, 256, 512, 1024, 2048, 4096, 8192)
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 BACKENDS = {
     "flash": SDPBackend.FLASH_ATTENTION,
@@ -31,31 +32,41 @@ BACKENDS = {
 
 
 def padded_head(setting: Setting) -> Iterator[dict[str, Any]]:
-    """The loss with the vocabulary as it is, and with rows up to a multiple of 64."""
+    """The loss whose products have as many columns as the vocabulary, and a multiple of 64."""
     vocabulary = setting.size.gpt2.vocab_size
-    for rows in (vocabulary, -(-vocabulary // PADDED_TO) * PADDED_TO):
-        yield {"rows": rows, **_loss_costs(setting, rows, None)}
+    rows = loss.chunk_sizes(setting.device, vocabulary).rows
+    for columns in (vocabulary, -(-vocabulary // PADDED_TO) * PADDED_TO):
+        yield {"columns": columns, **_loss_costs(setting, loss.Chunks(rows, columns))}
 
 
 def chunk_sizes(setting: Setting) -> Iterator[dict[str, Any]]:
-    """The loss by the number of logits in memory at once; the last row holds all of them."""
-    tokens, vocabulary = setting.sequences * setting.size.gpt2.block_size, setting.size.gpt2.vocab_size
-    for logits in (*(size for size in CHUNK_LOGITS if size < tokens * vocabulary), tokens * vocabulary):
-        yield {"logits at once": logits, **_loss_costs(setting, vocabulary, logits)}
+    """The loss by the number of tokens whose logits are in memory at once; the last row has all of them."""
+    tokens = setting.sequences * setting.size.gpt2.block_size
+    columns = loss.chunk_sizes(setting.device, setting.size.gpt2.vocab_size).columns
+    for rows in (*(size for size in CHUNK_ROWS if size < tokens), tokens):
+        yield {"tokens at once": rows, **_loss_costs(setting, loss.Chunks(rows, columns))}
 
 
-def _loss_costs(setting: Setting, vocabulary: int, chunk_logits: int | None) -> dict[str, Any]:
+def fused_loss(setting: Setting) -> Iterator[dict[str, Any]]:
+    """The loss with and without the kernel that computes it and its gradient at once."""
+    chunks = loss.chunk_sizes(setting.device, setting.size.gpt2.vocab_size)
+    yield {"fused": loss.fused_kernel(setting.device) is not None, **_loss_costs(setting, chunks)}
+    with mock.patch.object(loss, "fused_kernel", return_value=None):
+        yield {"fused": False, **_loss_costs(setting, chunks)}
+
+
+def _loss_costs(setting: Setting, chunks: loss.Chunks) -> dict[str, Any]:
     """Milliseconds and memory of the loss and its gradient for an update of GPT-2."""
     device, config = setting.device, setting.size.gpt2
     tokens = setting.sequences * config.block_size
     hidden = torch.randn(tokens, config.n_embd, device=device, requires_grad=True)  # (N, C)
-    weight = torch.randn(vocabulary, config.n_embd, device=device).mul_(0.02).requires_grad_()  # (V, C)
-    targets = torch.randint(0, vocabulary, (tokens,), device=device)  # (N)
+    weight = torch.randn(config.vocab_size, config.n_embd, device=device).mul_(0.02).requires_grad_()  # (V, C)
+    targets = torch.randint(0, config.vocab_size, (tokens,), device=device)  # (N)
 
     def work() -> None:
         with autocast(device, torch_dtype(setting.dtype)):
-            loss = next_token_loss(hidden, weight, targets, chunk_logits=chunk_logits)
-        loss.backward()
+            result = loss.next_token_loss(hidden, weight, targets, chunks=chunks)
+        result.backward()
         hidden.grad = weight.grad = None
 
     return _costs(setting, work)

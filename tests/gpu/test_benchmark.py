@@ -17,12 +17,14 @@ from benchmarks.gpu import correctness
 from benchmarks.gpu.report import Report
 from benchmarks.gpu.setting import Setting
 from benchmarks.gpu.training import busy_seconds
+from gptcli.model import loss
 
 CPU = torch.device("cpu")
 QUICK = {
     "speed": ("first_token", "save_gpt2"),
     "ablations": (
-        *("padded_head", "chunk_sizes", "attention_kernels", "optimizers", "micro_batches", "cudnn_attention"),
+        *(("padded_head", "chunk_sizes", "fused_loss") if hasattr(loss, "Chunks") else ()),
+        *("attention_kernels", "optimizers", "micro_batches", "cudnn_attention"),
     ),
 }
 """Measurements that take seconds on a CPU: the others compile or train longer."""
