@@ -26,11 +26,12 @@ CUDA_NUMBER, META_NUMBER = 1, 14
 
 
 @contextmanager
-def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """All tensors made inside are fake, and autocast believes in a GPU with bfloat16."""
+def fake_cuda(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int] = (8, 0)) -> Iterator[None]:
+    """All tensors made inside are fake, and torch reports a GPU with bfloat16 and this compute capability."""
     with _cuda_guard(), FakeTensorMode(), monkeypatch.context() as patch:
         patch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
         patch.setattr(torch.cuda, "is_bf16_supported", lambda *_: True)
+        patch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
         patch.setattr(Tensor, "pin_memory", lambda self: self)  # the host's side of a copy, unknown to fake tensors
         yield
 

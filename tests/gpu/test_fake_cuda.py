@@ -20,6 +20,7 @@ from gptcli.dataset.shards import TokenStream
 from gptcli.generation import context_window
 from gptcli.generation.context_window import ContextWindow
 from gptcli.generation.cuda_graphs import Step
+from gptcli.model.experts import Experts
 from gptcli.model.gpt import GPT
 from gptcli.training.evaluation import evaluation_batches
 from gptcli.training.gradients import accumulate_gradients
@@ -27,7 +28,8 @@ from gptcli.training.optimizer import Optimizer
 from tests.gpu.fake_cuda import CUDA, fake_cuda, fill_gradients, moved
 from tests.model.variants import VARIANTS, variant
 
-WITHOUT_EXPERTS = [name for name in VARIANTS if not variant(name).n_expert]
+HAS_STATIC_EXPERTS = hasattr(Experts, "mix_at_once")
+NAMES = [name for name in VARIANTS if HAS_STATIC_EXPERTS or not variant(name).n_expert]
 SOME = ("gpt2", "qwen3", "window")
 
 
@@ -46,11 +48,19 @@ def update(model: GPT, optimizer_name: str, dtype: torch.dtype) -> Tensor:
     return loss
 
 
-@pytest.mark.parametrize("name", WITHOUT_EXPERTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_an_update(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     model = GPT(variant(name, dropout=0.1))
     with fake_cuda(monkeypatch):
         assert update(moved(model), "muon", torch.bfloat16).device == CUDA
+
+
+@pytest.mark.skipif(not HAS_STATIC_EXPERTS, reason="experts wait for the device")
+@pytest.mark.parametrize("capability", [(7, 5), (9, 0)])
+def test_experts_on_older_and_newer_gpus(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> None:
+    model = GPT(variant("mixtral"))
+    with fake_cuda(monkeypatch, capability):
+        assert update(moved(model), "adamw", torch.bfloat16).device == CUDA
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
@@ -107,9 +117,7 @@ def as_it_is(step: Step) -> Step:
     return step
 
 
-@pytest.mark.parametrize(
-    ("name", "graphs"), [*((name, True) for name in WITHOUT_EXPERTS), *((name, False) for name in SOME)]
-)
+@pytest.mark.parametrize(("name", "graphs"), [*((name, True) for name in NAMES), *((name, False) for name in SOME)])
 def test_decode_steps(monkeypatch: pytest.MonkeyPatch, name: str, graphs: bool) -> None:
     model = GPT(variant(name)).eval().requires_grad_(False)
     monkeypatch.setattr(context_window, "supports_cuda_graphs", lambda model: graphs)
