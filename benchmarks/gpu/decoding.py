@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,8 +14,10 @@ from benchmarks.training import transformers_model
 from gptcli.bench.limits import wait_for
 from gptcli.bench.target import stand_in_tokenizer
 from gptcli.config import SamplingConfig
+from gptcli.generation.loaded_model import LoadedModel
 from gptcli.generation.placement import place
-from gptcli.generation.stream import Sample, generate
+from gptcli.generation.prompt import Prompt
+from gptcli.generation.stream import Sample
 from gptcli.model.cost import bytes_per_step
 from gptcli.model.devices import torch_dtype
 from gptcli.model.gpt import GPT
@@ -23,20 +26,22 @@ TOP_K, TEMPERATURE = 50, 0.8
 
 
 class Writer:
-    """GPT-2 with random weights, placed as `sample` places it."""
+    """GPT-2 with random weights, loaded as `sample` loads it."""
 
     def __init__(self, setting: Setting) -> None:
         torch.manual_seed(0)
-        model = GPT(setting.size.gpt2).requires_grad_(False).eval()
-        self.model = place(model, setting.device, setting.dtype)
-        self.tokenizer = stand_in_tokenizer(setting.size.gpt2.vocab_size)
+        model = place(GPT(setting.size.gpt2).requires_grad_(False).eval(), setting.device, setting.dtype)
+        tokenizer = stand_in_tokenizer(setting.size.gpt2.vocab_size)
+        self.loaded = LoadedModel(Path("gpt2"), model, tokenizer, start_id=0)
+
+    @property
+    def model(self) -> GPT:
+        return self.loaded.model
 
     def generate(self, prompt: int, tokens: int, samples: int = 1) -> Sample:
-        """The last of `samples` samples of `tokens` tokens after a prompt of `prompt` tokens."""
+        """One of `samples` samples of `tokens` tokens after a prompt of `prompt` tokens."""
         config = SamplingConfig(max_new_tokens=tokens, num_samples=samples, temperature=TEMPERATURE, top_k=TOP_K)
-        *_, last = generate(self.model, self.tokenizer, list(range(prompt)), config)
-        assert isinstance(last, Sample)
-        return last
+        return self.loaded.generate(Prompt("", list(range(prompt)), ()), config)[-1]
 
 
 def sample_gpt2(setting: Setting) -> dict[str, Any]:

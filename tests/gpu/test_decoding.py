@@ -40,9 +40,7 @@ class Recording:
         self.captures = self.replays = 0
         self._failing = failing
         plain = FakeCapture() if device.type == "cpu" else cuda_graphs.cuda_graph_capture(device)
-        monkeypatch.setattr(
-            context_window, "cuda_graph_capture", lambda device: lambda step: self._capture(plain, step)
-        )
+        replace_capture(monkeypatch, lambda step: self._capture(plain, step))
 
     def _capture(self, plain: Capture, step: Step) -> Step:
         if self._failing:
@@ -57,6 +55,12 @@ class Recording:
             return replay()
 
         return counted
+
+
+def replace_capture(monkeypatch: pytest.MonkeyPatch, capture: Capture) -> None:
+    """Capture decode steps in another way."""
+    for module in (cuda_graphs, context_window):  # wherever it is called
+        monkeypatch.setattr(module, "cuda_graph_capture", lambda device: capture, raising=False)
 
 
 def _failing_step(step: Step) -> Step:

@@ -26,6 +26,7 @@ from gptcli.training.evaluation import evaluation_batches
 from gptcli.training.gradients import accumulate_gradients
 from gptcli.training.optimizer import Optimizer
 from tests.gpu.fake_cuda import CUDA, fake_cuda, fill_gradients, moved
+from tests.gpu.test_decoding import replace_capture
 from tests.model.variants import VARIANTS, variant
 
 HAS_STATIC_EXPERTS = hasattr(Experts, "mix_at_once")
@@ -121,7 +122,7 @@ def as_it_is(step: Step) -> Step:
 def test_decode_steps(monkeypatch: pytest.MonkeyPatch, name: str, graphs: bool) -> None:
     model = GPT(variant(name)).eval().requires_grad_(False)
     monkeypatch.setattr(context_window, "supports_cuda_graphs", lambda model: graphs)
-    monkeypatch.setattr(context_window, "cuda_graph_capture", lambda device: as_it_is)
+    replace_capture(monkeypatch, as_it_is)
     finite = SimpleNamespace(all=lambda: True)  # the one value of a prefill that the host waits for
     monkeypatch.setattr(context_window.torch, "isfinite", lambda logits: finite)
     with fake_cuda(monkeypatch):
