@@ -17,13 +17,12 @@ from benchmarks.gpu import correctness
 from benchmarks.gpu.report import Report
 from benchmarks.gpu.setting import Setting
 from benchmarks.gpu.training import busy_seconds
-from gptcli.model import loss
 
 CPU = torch.device("cpu")
 QUICK = {
     "speed": ("first_token", "save_gpt2"),
     "ablations": (
-        *(("padded_head", "chunk_sizes", "fused_loss") if hasattr(loss, "Chunks") else ()),
+        *("padded_head", "chunk_sizes", "fused_loss"),
         *("attention_kernels", "optimizers", "micro_batches", "cudnn_attention"),
     ),
 }

@@ -20,7 +20,6 @@ from gptcli.dataset.shards import TokenStream
 from gptcli.generation import context_window
 from gptcli.generation.context_window import ContextWindow
 from gptcli.generation.cuda_graphs import Step
-from gptcli.model.experts import Experts
 from gptcli.model.gpt import GPT
 from gptcli.training.evaluation import evaluation_batches
 from gptcli.training.gradients import accumulate_gradients
@@ -29,8 +28,6 @@ from tests.gpu.fake_cuda import CUDA, fake_cuda, fill_gradients, moved
 from tests.gpu.test_decoding import replace_capture
 from tests.model.variants import VARIANTS, variant
 
-HAS_STATIC_EXPERTS = hasattr(Experts, "mix_at_once")
-NAMES = [name for name in VARIANTS if HAS_STATIC_EXPERTS or not variant(name).n_expert]
 SOME = ("gpt2", "qwen3", "window")
 
 
@@ -49,14 +46,13 @@ def update(model: GPT, optimizer_name: str, dtype: torch.dtype) -> Tensor:
     return loss
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_an_update(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     model = GPT(variant(name, dropout=0.1))
     with fake_cuda(monkeypatch):
         assert update(moved(model), "muon", torch.bfloat16).device == CUDA
 
 
-@pytest.mark.skipif(not HAS_STATIC_EXPERTS, reason="experts wait for the device")
 @pytest.mark.parametrize("capability", [(7, 5), (9, 0)])
 def test_experts_on_older_and_newer_gpus(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> None:
     model = GPT(variant("mixtral"))
@@ -118,7 +114,7 @@ def as_it_is(step: Step) -> Step:
     return step
 
 
-@pytest.mark.parametrize(("name", "graphs"), [*((name, True) for name in NAMES), *((name, False) for name in SOME)])
+@pytest.mark.parametrize(("name", "graphs"), [*((name, True) for name in VARIANTS), *((name, False) for name in SOME)])
 def test_decode_steps(monkeypatch: pytest.MonkeyPatch, name: str, graphs: bool) -> None:
     model = GPT(variant(name)).eval().requires_grad_(False)
     monkeypatch.setattr(context_window, "supports_cuda_graphs", lambda model: graphs)

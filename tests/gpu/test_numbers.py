@@ -48,7 +48,9 @@ MODELS: dict[str, dict[str, Any]] = {
     "qwen3": {"n_kv_head": 1},
     "mistral": {"n_kv_head": 1, "sliding_window": 7},
     "softcap": {},
+    "mixtral": {"n_expert_active": 4},
 }
+"""Changes by variant. All experts are active, since rounding may exchange those that are hardly chosen."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ def test_training_is_close_to_float64(
     device: torch.device, name: str, mode: str, record_property: Callable[[str, object], None]
 ) -> None:
     if device.type == "cpu" and (mode == "tf32" or name == "softcap"):
-        pytest.skip("a CPU has no TF32, and three models are enough")
+        pytest.skip("a CPU has no TF32, and four models are enough")
     if device.type == "cuda" and mode == "bfloat16" and not torch.cuda.is_bf16_supported(including_emulation=False):
         pytest.skip("this GPU has no bfloat16 units")
     record_property("errors", str(check(device, name, mode)))
