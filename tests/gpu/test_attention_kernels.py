@@ -19,6 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 
 from gptcli.generation.context_window import new_cache
+from gptcli.model.attention import generation_kernels
 from gptcli.model.cache import StaticCacheView
 from gptcli.model.devices import autocast
 from gptcli.model.gpt import GPT
@@ -33,6 +34,7 @@ OPERATIONS = {
 }
 """Beginnings of the names of operations; the CPU has its own flash kernel."""
 FUSED = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION)
+"""The last one is turned off for generating text."""
 SHAPE = {"vocab_size": 50, "n_layer": 1, "n_head": 4, "n_embd": 256, "block_size": 128, "sliding_window": None}
 WINDOW, GROUPED, DROPOUT = {"sliding_window": 32}, {"n_kv_head": 2}, {"dropout": 0.1}
 MODELS: dict[str, dict[str, Any]] = {
@@ -92,7 +94,8 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, list[st
         with monkeypatch.context() as patch:
             patch.setattr(F, "scaled_dot_product_attention", plain)
             k, v = (part.repeat_interleave(q.shape[1] // part.shape[1], 1) for part in (k, v))
-            usable = [backend.name for backend in FUSED if takes(backend, q, k, v, attn_mask, options)]
+            allowed = FUSED if torch.backends.cuda.cudnn_sdp_enabled() else FUSED[:2]
+            usable = [backend.name for backend in allowed if takes(backend, q, k, v, attn_mask, options)]
         calls.append((kernel, usable))
         return result
 
@@ -115,14 +118,15 @@ def decode_step(model: GPT, dtype: torch.dtype) -> None:
     for part in cache.keys + cache.values:
         part.zero_()
     view = StaticCacheView(cache, torch.tensor(70, device=device), 128)
-    with torch.inference_mode():
+    with torch.inference_mode(), generation_kernels(device):
         model.hidden(torch.randint(50, (2, 1), device=device), view)
 
 
 def prefill(model: GPT, dtype: torch.dtype) -> None:
     model = model.to(dtype).eval()
-    with torch.inference_mode():
-        model.hidden(torch.randint(50, (1, 100), device=model.wte.weight.device), new_cache(model, 1))
+    device = model.wte.weight.device
+    with torch.inference_mode(), generation_kernels(device):
+        model.hidden(torch.randint(50, (1, 100), device=device), new_cache(model, 1))
 
 
 PASSES: dict[str, Callable[[GPT, torch.dtype], None]] = {
