@@ -22,12 +22,12 @@ from gptcli.bench.target import BenchOptions, BenchTarget, folder_target, preset
 from gptcli.checkpoints.finding import find_model
 from gptcli.config import DEFAULT_SEED, DtypeName, RunConfig, SamplingConfig
 from gptcli.dataset.folder import Dataset
-from gptcli.errors import UsageError
+from gptcli.errors import UsageError, clause
 from gptcli.generation.loaded_model import LoadedModel, Quantization
 from gptcli.generation.placement import cpu_threads, decoding_threads
 from gptcli.generation.stream import Sample, generate
 from gptcli.model.cost import bytes_per_step, parameter_count, prefill_flops, training_flops
-from gptcli.model.devices import choose_device, dtype_name, torch_dtype
+from gptcli.model.devices import choose_device_with_note, dtype_name, torch_dtype
 from gptcli.model.gpt import GPT
 from gptcli.model.int8 import Int8GPT
 from gptcli.report.machine import device_name
@@ -140,7 +140,10 @@ def benchmark(
     """
     if model is not None and preset is not None:
         raise UsageError("A model and `preset` cannot be used together.", "Ask for one at a time.")
-    options = BenchOptions(choose_device(device), dtype, batch_size, length, seed, quantize)
+    chosen, note = choose_device_with_note(device)
+    if note:
+        on_stage(f"on the CPU: {clause(note)}")
+    options = BenchOptions(chosen, dtype, batch_size, length, seed, quantize)
     if preset is not None:
         return measure(preset_target(preset, options), options.device, on_stage)
     path = find_model(model, quiet=quiet)
@@ -177,9 +180,9 @@ def measure(target: BenchTarget, device: torch.device, on_stage: Callable[[str],
 
 
 def new_trainer(config: RunConfig, dataset: Dataset, device: torch.device) -> Trainer:
-    """A trainer, compiled where a session of `train` compiles it."""
+    """A trainer, compiled where a session of `train` compiles it, for updates only."""
     trainer = Trainer(config, dataset, device)
-    trainer.compile()
+    trainer.compile(evaluates=False)
     return trainer
 
 
@@ -205,7 +208,7 @@ def _training(trainer: Trainer, rates: _Rates) -> TrainingSpeed:
         dtype=dtype,
         sequences=sequences,
         length=length,
-        compiled=trainer.hidden != trainer.model.hidden,
+        compiled=trainer.is_compiled,
         seconds=seconds,
         tokens_per_second=sequences * length / seconds,
         flops_per_second=flops_per_second,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gptcli.errors import ModelFolderError, OutOfMemoryError
+from gptcli.errors import ModelFolderError, OutOfMemoryError, is_out_of_memory
 from gptcli.generation.cuda_graphs import EAGER_STEPS, CudaGraphDecoder, cuda_graph_capture, supports_cuda_graphs
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPT
@@ -105,6 +105,8 @@ def new_cache(model: GPT, batch_size: int) -> KVCache:
     weight = model.wte.weight
     try:
         return KVCache(model.config, batch_size, device=weight.device, dtype=weight.dtype)
-    except RuntimeError:  # on a CPU torch has no exception of its own for this
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
         message = f"There is not enough memory for the key-value cache of {batch_size:,} samples at once."
         raise OutOfMemoryError(message, "Lower `num_samples`.") from None

@@ -21,7 +21,7 @@ from gptcli.generation.scoring import Scores, score_texts
 from gptcli.generation.stream import Piece, Sample, generate
 from gptcli.interop.huggingface import tensors_from_hf
 from gptcli.machine import free_memory
-from gptcli.model.devices import choose_device
+from gptcli.model.devices import choose_device_with_note
 from gptcli.model.gpt import GPT, gpt_on_meta
 from gptcli.model.int8 import Int8GPT
 from gptcli.model.resize import has_context, with_context
@@ -49,7 +49,7 @@ class LoadedModel:
     val_loss: float | None = None
     """Validation loss of the weights in nats per token, if known."""
     notes: tuple[str, ...] = ()
-    """Sentences for the user, such as which weights were loaded in place of missing ones."""
+    """Sentences for the user, such as which weights were loaded in place of missing ones, or why not on the GPU."""
 
     def encode(self, prompt: str, *, unknown: Unknown = "error") -> Prompt:
         """Encode a prompt for `stream`; raises as `encode_prompt` does."""
@@ -142,14 +142,15 @@ def load(
         raise UsageError(f"`dtype` cannot be '{dtype}'.", f"Use {', '.join(get_args(DtypeName))} or None.")
     if quantize not in (None, *get_args(Quantization)):
         raise UsageError(f"`quantize` cannot be '{quantize}'.", "Use int8 or None.")
-    target = choose_device(device)
+    target, note = choose_device_with_note(device)
     folder = find_model(path, quiet=quiet)
     if context is not None:
         _require_context(folder, context)
     opened = open_model(folder, checkpoint)
     if context is not None:
         with_context(opened.model, context)
-    return replace(opened, model=place(opened.model, target, dtype, int8=quantize == "int8"))
+    notes = (*opened.notes, note) if note else opened.notes
+    return replace(opened, model=place(opened.model, target, dtype, int8=quantize == "int8"), notes=notes)
 
 
 def open_model(folder: Path, checkpoint: str = "best") -> LoadedModel:
