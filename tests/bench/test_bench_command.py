@@ -246,6 +246,8 @@ def test_the_limits_are_measured_within_the_free_memory(monkeypatch: pytest.Monk
         allocated.append(shape[0] * shape[1] * dtype.itemsize)
         return torch.zeros(shape, dtype=dtype)
 
+    monkeypatch.setattr(limits, "READ_BYTES", {device: 4 << 30})
+    monkeypatch.setattr(limits, "MATRIX_SIZE", {device: 8192})
     monkeypatch.setattr(limits, "free_memory", lambda device: free)
     monkeypatch.setattr(limits, "wait_for", lambda device: None)
     monkeypatch.setattr(torch, "ones", ones)
