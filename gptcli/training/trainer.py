@@ -154,11 +154,11 @@ class Trainer:
     def figures(self, update: Update) -> Figures:
         """The figures of the last update. Waits for the device. Raises NonFiniteError as `check_finite` does."""
         self.check_finite()
-        tensors = update.loss, update.grad_norm, self.optimizer.skips, self.optimizer.skipped_spikes()
-        loss, norm, overflows, spikes = torch.stack([tensor.cpu().double() for tensor in tensors]).tolist()
-        spread = update.spread
-        experts = (spread.balance_loss.item(), spread.largest_load().item()) if spread else None
-        return Figures(loss, norm, update.lr, int(overflows + spikes), int(spikes), experts)
+        tensors = [update.loss, update.grad_norm, self.optimizer.skips, self.optimizer.skipped_spikes()]
+        tensors += [update.spread.balance_loss, update.spread.largest_load()] if update.spread else []
+        loss, norm, overflows, spikes, *experts = torch.stack(tensors).cpu().double().tolist()
+        spread = (experts[0], experts[1]) if experts else None
+        return Figures(loss, norm, update.lr, int(overflows + spikes), int(spikes), spread)
 
     def evaluation(self) -> Evaluation:
         """Evaluate on the validation split, batch by batch: see `evaluation_batches`. Raises NonFiniteError."""
