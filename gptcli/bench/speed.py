@@ -259,7 +259,7 @@ def _generated(model: LoadedModel, target: BenchTarget, prompt: int, tokens: int
     texts: list[Sample] = []
     begun = time.perf_counter()
     while len(texts) < 1 + MIN_CALLS or time.perf_counter() - begun < MEASURED_SECONDS:
-        *_, last = generate(model.model, model.tokenizer, ids, config)
+        *_, last = generate(model.model, model.tokenizer, ids, config, decoders=model.decoders)
         assert isinstance(last, Sample)
         texts.append(last)
     return texts[1:]

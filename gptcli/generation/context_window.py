@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gptcli.errors import ModelFolderError, OutOfMemoryError, is_out_of_memory
-from gptcli.generation.cuda_graphs import EAGER_STEPS, CudaGraphDecoder, cuda_graph_capture, supports_cuda_graphs
+from gptcli.generation.cuda_graphs import EAGER_STEPS, GraphDecoders, supports_cuda_graphs
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPT
 from gptcli.model.memory import sample_bytes
@@ -30,20 +30,24 @@ def window_start(tokens: int, block_size: int) -> int:
 
 
 class ContextWindow:
-    """The window of `batch_size` continuations of one prompt: takes tokens, returns the logits of the next ones."""
+    """The window of `batch_size` continuations of one prompt: takes tokens, returns the logits of the next ones.
 
-    def __init__(self, model: GPT, batch_size: int) -> None:
+    It borrows a decoder from `decoders` if there is one, and gives it back when it is closed.
+    """
+
+    def __init__(self, model: GPT, batch_size: int, decoders: GraphDecoders | None = None) -> None:
         assert not model.training, "dropout would disturb the text"
         self.batch_size = batch_size
         self._model = model
-        self._cache = new_cache(model, batch_size)
+        self._decoders = decoders or GraphDecoders()
+        self._graphs = self._decoders.borrow(batch_size)
+        self._cache = self._graphs.cache if self._graphs else new_cache(model, batch_size)
         block_size = model.config.block_size
         self._ids = torch.empty(batch_size, block_size, dtype=torch.long, device=model.wte.weight.device)
         self.slides = 0
         """How often the oldest half was dropped since the prompt."""
         self._appended = 0
-        self._graphs: CudaGraphDecoder | None = None
-        self._use_graphs = supports_cuda_graphs(model)
+        self._use_graphs = supports_cuda_graphs(model) and self._decoders.usable
 
     @torch.inference_mode()
     def prefill(self, prompt: Tensor) -> Tensor:
@@ -78,15 +82,21 @@ class ContextWindow:
             S = 0
         self._ids.narrow(1, S, tokens.shape[1]).copy_(tokens)
         self._appended += 1
-        if self._use_graphs and self._appended > EAGER_STEPS and tokens.shape[1] == 1:
+        if self._use_graphs and tokens.shape[1] == 1 and (self._graphs or self._appended > EAGER_STEPS):
             try:
                 if self._graphs is None:
-                    capture = cuda_graph_capture(tokens.device)
-                    self._graphs = CudaGraphDecoder(self._model, self._cache, self.batch_size, capture)
+                    self._graphs = self._decoders.new(self._model, self._cache, self.batch_size)
                 return self._graphs.append(tokens)
-            except RuntimeError:  # a driver or kernel that cannot be captured, or too little memory for it
+            except RuntimeError as error:  # a driver or kernel that cannot be captured, or too little memory for it
                 self._use_graphs, self._graphs = False, None
+                self._decoders.usable = is_out_of_memory(error)
         return self._model.head(self._model.hidden(tokens, self._cache)[:, -1])  # (B, V)
+
+    def close(self) -> None:
+        """Give the decoder back. Do not use the window afterwards."""
+        if self._graphs is not None:
+            self._decoders.give_back(self._graphs)
+        self._graphs = None
 
 
 def require_memory(model: GPT, batch_size: int, free_bytes: int) -> None:
