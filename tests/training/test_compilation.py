@@ -1,4 +1,4 @@
-"""torch.compile: where it is used, and the fallback where it fails. The compiler itself is not run here."""
+"""torch.compile: where it is used, and the fallback where it fails. No kernels are generated here."""
 
 from __future__ import annotations
 
@@ -217,3 +217,37 @@ def test_checkpointing_needs_no_compiling(dataset: Dataset, tmp_path: Path, monk
     made = plan(dataset, tmp_path / "run", {"train.activation_checkpointing": True})
     Trainer(made.config, dataset, torch.device("cpu")).step()
     assert given == [{"activation_checkpointing": True}]
+
+
+def check_nothing_is_compiled_later(dataset: Dataset, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs: list[object] = []
+    plain = torch.compile
+
+    def backend(graph: Any, inputs: object) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", lambda hidden, dynamic: plain(hidden, dynamic=dynamic, backend=backend))
+    flags = {"train.compile": "on", "train.micro_batch_size": 2}
+    trainer = Trainer(plan(dataset, folder / "run", flags).config, dataset, torch.device("cpu"))
+    trainer.compile()
+    compiled = len(graphs)
+    trainer.step()
+    trainer.evaluate()
+    trainer.step()
+    assert compiled == len(graphs) > 1
+
+
+def test_nothing_is_compiled_after_the_attempt(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With torch's own tracing, but without its slow part, the generation of kernels."""
+    check_nothing_is_compiled_later(dataset, tmp_path, monkeypatch)
+
+
+def test_control_an_attempt_without_an_evaluation(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compilation, "loss_sum", lambda *arguments: None)
+    with pytest.raises(AssertionError):
+        check_nothing_is_compiled_later(dataset, tmp_path, monkeypatch)
