@@ -1,11 +1,11 @@
-"""Recognizing a lack of memory."""
+"""Numbers in words, and recognizing a lack of memory."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from gptcli.errors import is_out_of_memory
+from gptcli.errors import is_out_of_memory, size
 
 CUBLAS = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
 MPS = "MPS backend out of memory (MPS allocated: 1.0 GB, other allocations: 1.0 GB, max allowed: 2.0 GB)."
@@ -44,3 +44,23 @@ def test_torch_really_says_so_on_a_cpu() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**60, dtype=torch.int8)
     assert is_out_of_memory(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (75_776, "75.8 kB"),
+        (999_400, "999 kB"),
+        (999_600, "1,000 kB"),
+        (5_000_000, "5 MB"),
+        (29_700_000, "29.7 MB"),
+        (1_030_000_000, "1.03 GB"),
+        (137_000_000_000, "137 GB"),
+        (2_500_000_000_000, "2.5 TB"),
+    ],
+)
+def test_sizes(count: int, words: str) -> None:
+    assert size(count) == words

@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, islice
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -30,6 +31,7 @@ from gptcli.errors import CorpusError, UsageError
 from gptcli.model.devices import to_device
 from gptcli.model.gpt import GPT
 from gptcli.model.loss import bits_per_unit, perplexity
+from gptcli.paths import text_paths
 from gptcli.tokenizer.bytelevel import Unknown
 from gptcli.tokenizer.tokenizer import Tokenizer
 
@@ -137,7 +139,7 @@ class Scores:
 def score_texts(
     model: GPT,
     tokenizer: Tokenizer,
-    texts: Sequence[str],
+    texts: str | Path | Sequence[str | Path],
     include: Sequence[str] | None = None,
     stride: int | None = None,
     *,
@@ -161,7 +163,7 @@ def score_texts(
             f"`stride` is {chosen:,}, and the context is {context:,} tokens.", f"Use `stride = {context}` at most."
         )
     patterns = DataConfig().include if include is None else include
-    with find_sources(texts, patterns) as sources:
+    with find_sources(text_paths(texts), patterns) as sources:
         corpus = scan(sources, lambda _count: None, skip_unknown=tokenizer if unknown == "skip" else None)
         scores = list[Score]()
         for source in corpus.sources:
