@@ -27,7 +27,7 @@ from gptcli.generation.loaded_model import LoadedModel, Quantization, require_fo
 from gptcli.generation.placement import cpu_threads, decoding_threads
 from gptcli.generation.stream import Sample, generate
 from gptcli.model.cost import bytes_per_step, parameter_count, prefill_flops, training_flops
-from gptcli.model.devices import choose_device_with_note, dtype_name, torch_dtype
+from gptcli.model.devices import choose_device_with_note, dtype_name, has_tf32, torch_dtype
 from gptcli.model.gpt import GPT
 from gptcli.model.int8 import Int8GPT
 from gptcli.report.machine import device_name
@@ -164,7 +164,7 @@ def measure(target: BenchTarget, device: torch.device, on_stage: Callable[[str],
     on_stage("prefill and decoding")
     model = target.load()
     with cpu_threads(decoding_threads(model.model, target.samples)):
-        prefill = _prefill(model, target, rates)
+        prefill = _prefill(model, target, _Rates(device) if has_tf32(device) else rates)  # loaded models avoid TF32
         decoding = _decoding(model, target, bandwidth)
     return SpeedReport(
         name=target.name,

@@ -152,6 +152,12 @@ def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
     return torch.autocast(device.type, dtype=dtype, enabled=dtype in (torch.bfloat16, torch.float16))
 
 
+def product_dtype(x: Tensor) -> torch.dtype:
+    """The dtype of matrix products with `x`: that of autocast where it is on."""
+    device_type = x.device.type
+    return torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else x.dtype
+
+
 def to_device(ids: Tensor, device: torch.device) -> Tensor:
     """Copy ids from the host to the device without waiting for it."""
     if device.type == "cuda":

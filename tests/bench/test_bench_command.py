@@ -157,9 +157,9 @@ def test_it_runs_what_users_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         calls["updates"] += 1
         return step(trainer, *arguments)
 
-    def counted_generate(*arguments: Any) -> Any:
+    def counted_generate(*arguments: Any, **settings: Any) -> Any:
         calls["texts"] += 1
-        return generate(*arguments)
+        return generate(*arguments, **settings)
 
     monkeypatch.setattr(Trainer, "step", counted_step)
     monkeypatch.setattr(speed, "generate", counted_generate)
