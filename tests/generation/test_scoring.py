@@ -148,7 +148,7 @@ def test_a_long_text_is_read_as_it_is_scored(
 def test_the_host_waits_for_many_batches_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the meta device, where values cannot be read, only the end fails."""
     monkeypatch.setitem(scoring.BATCH_TOKENS, "meta", 4 * CONTEXT)
-    monkeypatch.setitem(loss.CHUNK_LOGITS, "meta", 1 << 20)
+    monkeypatch.setitem(loss.PLAIN_LOGITS, "meta", 1 << 20)
     model = gpt_on_meta(ModelConfig(vocab_size=7, n_layer=1, n_head=2, n_embd=16, block_size=CONTEXT)).eval()
     seen: list[int] = []
     with pytest.raises((RuntimeError, NotImplementedError), match="meta"):

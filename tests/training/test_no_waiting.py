@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 from gptcli.bench.target import random_dataset
 from gptcli.config import RunConfig, build_config
 from gptcli.config.values import nest
-from gptcli.model import loss
+from gptcli.model import experts, loss
 from gptcli.training import evaluation, gradients
 from gptcli.training.optimizer import Optimizer
 from gptcli.training.trainer import Trainer
@@ -29,12 +29,17 @@ KINDS: dict[str, dict[str, Any]] = {
     "muon": {"optim.optimizer": "muon"},
     "float16": {"optim.optimizer": "muon", "train.dtype": "float16"},
     "spikes": {"optim.skip_spikes": 6.0},
+    "experts": {"model.n_expert": 2},
     "checkpointing": {"train.activation_checkpointing": True},
 }
 
 
 class BlockingCopies(TorchDispatchMode):
-    """Collects the operations on tensors of host and device together, which make the host wait."""
+    """Collects the operations on tensors of host and device together, which make the host wait.
+
+    Not so a copy that is told not to block, and an operation by element on a number () of the host, which CUDA gets as
+    an argument of the kernel. `torch.where` copies it.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,8 +48,12 @@ class BlockingCopies(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
         made = func(*args, **kwargs)
-        places = {leaf.device.type for leaf in tree_leaves((args, kwargs, made)) if isinstance(leaf, Tensor)}
-        if places == {"cpu", "meta"} and not any(value is True for value in (kwargs.get("non_blocking"), *args)):
+        tensors = [leaf for leaf in tree_leaves((args, kwargs, made)) if isinstance(leaf, Tensor)]
+        on_host = [tensor for tensor in tensors if tensor.device.type == "cpu"]
+        queued = any(value is True for value in (kwargs.get("non_blocking"), *args))
+        by_element = torch.Tag.pointwise in func.tags and func is not torch.ops.aten.where.self
+        as_argument = by_element and all(tensor.dim() == 0 for tensor in on_host)
+        if on_host and len(on_host) < len(tensors) and not queued and not as_argument:
             self.found.append(str(func))
         return made
 
@@ -54,9 +63,10 @@ def meta_trains(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the meta device take the way of a GPU through training."""
     optimizers = import_module("torch.optim.optimizer")
     monkeypatch.setattr(optimizers, "_get_fused_kernels_supported_devices", lambda: ["meta"])
-    monkeypatch.setitem(loss.CHUNK_LOGITS, "meta", loss.CHUNK_LOGITS["cuda"])
+    monkeypatch.setitem(loss.PLAIN_LOGITS, "meta", loss.PLAIN_LOGITS["cuda"])
     monkeypatch.setattr(gradients, "autocast", lambda device, dtype: nullcontext())
     monkeypatch.setattr(evaluation, "autocast", lambda device, dtype: nullcontext())
+    monkeypatch.setattr(experts, "product_dtype", lambda x: x.dtype)
 
 
 def trainer(flags: dict[str, Any]) -> Trainer:
