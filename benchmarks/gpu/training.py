@@ -63,7 +63,7 @@ def train_preset(setting: Setting) -> dict[str, Any]:
         "preset": size.preset,
         "optimizer": target.config.optim.optimizer,
         "dropout": config.dropout,
-        "compiled": trainer.hidden != trainer.model.hidden,
+        "compiled": trainer.is_compiled,
         "sequences": sequences,
         "length": config.block_size,
         "dtype": str(target.config.train.dtype),

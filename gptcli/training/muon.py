@@ -14,6 +14,7 @@ Letters: K matrices of one shape, m rows, n columns, m ≤ n.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -33,8 +34,9 @@ ADAMW_SIZE = 0.2
 class Muon(torch.optim.Optimizer):
     """Muon over parameters by name; queries, keys and values are orthogonalized separately.
 
-    Matrices of the same shape are batched. `found_inf`, set before `step`, is a number on the device: unless it is 0,
-    nothing changes.
+    Matrices of the same shape are batched, and the weights of all are updated together, so that a GPU is not kept
+    waiting by hundreds of small operations. `found_inf`, set before `step`, is a number on the device: unless it is 0,
+    nothing changes. A parameter must keep its memory: views of the weights are made only once.
     """
 
     def __init__(
@@ -47,23 +49,23 @@ class Muon(torch.optim.Optimizer):
         self.found_inf = torch.zeros(())
         zeros = self._by_shape({parameter: torch.zeros_like(parameter) for parameter in self.rows})
         self.buffers = {shape: torch.stack(matrices) for shape, matrices in zeros.items()}  # of (K, m, n) or (K, n, m)
+        self.weights = self._by_shape({parameter: parameter.data for parameter in self.rows})
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override] # there is no closure
         """Update the weights from their gradients."""
         (group,) = self.param_groups
         bad = self.found_inf > 0  # ()
-        decay = torch.where(bad, 1.0, 1 - group["lr"] * self.weight_decay)  # ()
         kept = torch.where(bad, 1.0, self.momentum)  # ()
         gradients = self._by_shape({parameter: parameter.grad for parameter in self.rows if parameter.grad is not None})
-        weights = self._by_shape({parameter: parameter.data for parameter in self.rows})
+        decay = torch.where(bad, 1.0, 1 - group["lr"] * self.weight_decay)  # ()
+        torch._foreach_mul_([*chain.from_iterable(self.weights.values())], decay)
         for shape, buffer in self.buffers.items():
-            gradient = torch.where(bad, 0.0, torch.stack(gradients[shape]))  # (K, m, n) or (K, n, m), like all below
+            gradient = torch.stack(gradients[shape]).masked_fill_(bad, 0.0)  # (K, m, n) or (K, n, m), like all below
             buffer.mul_(kept).add_(gradient)
             update = orthogonal(gradient.add_(buffer, alpha=self.momentum))  # Nesterov momentum
             update.mul_(torch.where(bad, 0.0, -group["lr"] * ADAMW_SIZE * max(shape) ** 0.5))
-            for weight, change in zip(weights[shape], update.unbind(0), strict=True):
-                weight.mul_(decay).add_(change)
+            torch._foreach_add_(self.weights[shape], update.unbind(0))
 
     def momenta(self) -> dict[nn.Parameter, Tensor]:
         """The momentum of each parameter, in the parameter's shape."""
@@ -82,7 +84,8 @@ class Muon(torch.optim.Optimizer):
         """The matrices of each shape, in the order of the buffers."""
         found: dict[torch.Size, list[Tensor]] = {}
         for parameter, sizes in self.rows.items():
-            for part in torch.split(tensors[parameter], sizes):
+            whole = tensors[parameter]
+            for part in torch.split(whole, sizes) if len(sizes) > 1 else (whole,):
                 found.setdefault(part.shape, []).append(part)
         return found
 
