@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         Piece,
         Plan,
         Prepared,
+        Preview,
         Report,
         Run,
         Sample,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         inspect,
         load,
         plan,
+        preview,
         tokenize,
         train,
     )
@@ -36,6 +38,7 @@ __all__ = [
     "Piece",
     "Plan",
     "Prepared",
+    "Preview",
     "Report",
     "Run",
     "Sample",
@@ -46,6 +49,7 @@ __all__ = [
     "inspect",
     "load",
     "plan",
+    "preview",
     "tokenize",
     "train",
 ]

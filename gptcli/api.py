@@ -12,6 +12,7 @@ from typing import Any
 
 from gptcli.bench.speed import SpeedReport, benchmark
 from gptcli.dataset.preparing import Prepared, tokenize
+from gptcli.dataset.previewing import Preview, preview
 from gptcli.exports.export import Exported
 from gptcli.exports.export import export_model as export
 from gptcli.generation.loaded_model import LoadedModel, load
@@ -30,6 +31,7 @@ __all__ = [
     "Piece",
     "Plan",
     "Prepared",
+    "Preview",
     "Report",
     "Run",
     "Sample",
@@ -40,6 +42,7 @@ __all__ = [
     "inspect",
     "load",
     "plan",
+    "preview",
     "tokenize",
     "train",
 ]

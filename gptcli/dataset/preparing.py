@@ -5,20 +5,26 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from gptcli import storage
 from gptcli.config import DataConfig, TokenizerConfig, parse_section
 from gptcli.config.values import nest
-from gptcli.dataset.corpus import Corpus, scan
+from gptcli.dataset.corpus import Corpus
+from gptcli.dataset.finding import Found, find_sources
 from gptcli.dataset.folder import Dataset, is_dataset, open_dataset
 from gptcli.dataset.manifest import FORMAT, SourceEntry, digest, read_manifest
 from gptcli.dataset.place import name_of_folder, name_of_text, refuse_foreign, restore_interrupted, writable_root
-from gptcli.dataset.sources import STANDARD_INPUT, BeginStage, OnBytes, Source, chunks, find_sources, size_of
+from gptcli.dataset.readers import TEXT, format_of
+from gptcli.dataset.scanning import scan
+from gptcli.dataset.sources import STANDARD_INPUT, BeginStage, OnBytes, Source, size_of, stored_chunks
 from gptcli.dataset.splits import split_parts
+from gptcli.dataset.summary import ReadSummary
 from gptcli.dataset.vocabulary import make_tokenizer, require_bpe_for_size, require_known
 from gptcli.dataset.writing import write_dataset
 from gptcli.errors import CorpusError, DatasetError
@@ -38,6 +44,8 @@ class Prepared:
     """Whether it existed already."""
     notes: list[str] = field(default_factory=list)
     """Sentences for the user about its text and tokenizer."""
+    summary: ReadSummary = field(default_factory=ReadSummary)
+    """Files that were read and skipped."""
 
 
 def tokenize(
@@ -49,6 +57,7 @@ def tokenize(
     val_fraction: float | None = None,
     include: Sequence[str] | None = None,
     unknown: Unknown = "error",
+    settings: Mapping[str, Any] | None = None,
     force: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Prepared:
@@ -59,8 +68,10 @@ def tokenize(
         else BPE.
     vocab_size: entries of a BPE vocabulary, by default 8,192. With it, "auto" is BPE.
     val_fraction: share of the text, its last part, held out for validation; by default 10 %, less for large text.
-    include: file name patterns to read from folders, by default *.txt and *.md.
+    include: file name patterns to read from folders, by default every format that can be read.
     unknown: "skip" leaves out characters that a tokenizer given by its path does not know, and adds a note.
+    settings: fields of the config's sections `data` and `tokenizer` by dotted name, such as
+        {"data.encoding": "cp1252"}.
     force: replace another dataset at `out`. A folder with other files is never replaced.
 
     A dataset of exactly these sources and settings at `out` is opened instead, unless `force` is set. Raises UsageError
@@ -69,11 +80,13 @@ def tokenize(
     >>> tokenize("book.txt", "data/book").dataset.train.tokens  # doctest: +SKIP
     1003854
     """
-    require_bpe_for_size(str(tokenizer), vocab_size)
-    inputs = [str(text) for text in ([texts] if isinstance(texts, str | Path) else texts)]
+    stated = {"tokenizer.kind": str(tokenizer), "tokenizer.vocab_size": vocab_size}
+    values = nest(stated | {"data.val_fraction": val_fraction, "data.include": include} | dict(settings or {}))
+    config = parse_section(TokenizerConfig, values["tokenizer"])
+    data = parse_section(DataConfig, values.get("data", {}))
+    require_bpe_for_size(config.kind, config.vocab_size)
+    inputs = as_inputs(texts)
     out = Path(out)
-    config = parse_section(TokenizerConfig, nest({"kind": str(tokenizer), "vocab_size": vocab_size}))
-    data = parse_section(DataConfig, nest({"val_fraction": val_fraction, "include": include}))
     restore_interrupted(out, *inputs)
     refuse_foreign(out)
     if force or not is_dataset(out):
@@ -82,6 +95,11 @@ def tokenize(
         if is_dataset(out) and not force:
             return preparation.reuse(out)
         return preparation.write(lambda key: out, name_of_folder(out), force=force)
+
+
+def as_inputs(texts: str | Path | Sequence[str | Path]) -> list[str]:
+    """One text or several as a list."""
+    return [str(text) for text in ([texts] if isinstance(texts, str | Path) else texts)]
 
 
 def find_or_prepare(
@@ -119,6 +137,14 @@ def find_or_prepare(
         return prepared
 
 
+_READING = ("text_field", "encoding", "errors", "newline")
+"""Settings of `DataConfig` that change how a file is read. They are part of the key where they are set."""
+
+
+def _is_set(data: DataConfig, name: str) -> bool:
+    return bool(getattr(data, name) != DataConfig.model_fields[name].default)
+
+
 class _MadeMeanwhile(Exception):  # noqa: N818 - not an error
     """Another process was quicker with the same dataset folder."""
 
@@ -127,7 +153,7 @@ class _MadeMeanwhile(Exception):  # noqa: N818 - not an error
 class _Preparation:
     """The hashed sources and the settings that a dataset is made from."""
 
-    sources: list[Source]
+    found: Found
     entries: dict[Source, SourceEntry]
     config: TokenizerConfig
     given: Tokenizer | None
@@ -144,7 +170,13 @@ class _Preparation:
         else:
             size = None if self.config.kind == "char" else self.config.entries
             settings = [self.config.wanted, size, self.data.val_fraction]
-        return digest([FORMAT, settings, [self.entries[source].model_dump() for source in self.sources]])
+        reading = {name: getattr(self.data, name) for name in _READING if _is_set(self.data, name)}
+        return digest([FORMAT, settings, [*map(self._keyed, self.found.sources)], *([reading] if reading else [])])
+
+    def _keyed(self, source: Source) -> dict[str, Any]:
+        """A source in the key. Text that an earlier version made of another format's file is not used again."""
+        kind = format_of(source)
+        return self.entries[source].model_dump() | ({"format": kind} if kind != TEXT else {})
 
     def possible_keys(self) -> list[str]:
         """The keys that the dataset may have. Only a scan of the text shows whether characters are skipped."""
@@ -158,12 +190,14 @@ class _Preparation:
             hint = "Choose another place with `out`, or replace it with `force`."
             raise DatasetError(f"'{path}' is a dataset of other text or settings.", hint)
         skipped = "The dataset is without the characters that the tokenizer does not know."
-        return Prepared(open_dataset(path), reused=True, notes=[skipped] if key != self.key() else [])
+        summary = ReadSummary(dict(Counter(map(format_of, self.found.sources)).most_common()), self.found.skipped)
+        notes = [summary.sentence("found"), skipped if key != self.key() else ""]
+        return Prepared(open_dataset(path), reused=True, notes=[*filter(None, notes)], summary=summary)
 
     def write(self, place: Callable[[str], Path], name: str, *, force: bool = False) -> Prepared:
         """Make the dataset at `place(key)`, or open the one that another process has made there meanwhile."""
         skip_unknown = self.given if self.unknown == "skip" else None
-        corpus = scan(self.sources, self.report("reading"), skip_unknown=skip_unknown)
+        corpus = scan(self.found, self.report("reading"), skip_unknown=skip_unknown)
         if self.given:
             require_known(self.given, corpus)
         key = self.key(has_skipped=corpus.has_skipped)
@@ -179,7 +213,7 @@ class _Preparation:
                         raise _MadeMeanwhile
             except _MadeMeanwhile:
                 return self.reuse(out)
-            return Prepared(open_dataset(out, verify=False), notes=notes)
+            return Prepared(open_dataset(out, verify=False), notes=notes, summary=corpus.summary)
 
     def _fill(self, new: storage.NewDirectory, corpus: Corpus, name: str, key: str) -> list[str]:
         """Write the files of the dataset, and return the notes about it."""
@@ -211,16 +245,16 @@ def _preparation(
             raise CorpusError(f"'{path}' is a dataset already, not text.", "Train on it, without other text.")
     if given is None and is_path(config.kind):
         given = load_tokenizer(Path(config.kind))  # an error is reported before any text is read
-    with find_sources(inputs, data.include) as sources:
-        report = _reporter(on_progress, sum(map(size_of, sources)))
+    with find_sources(inputs, data) as found:
+        report = reporter(on_progress, sum(map(size_of, found.sources)))
         on_bytes = report("hashing")
-        entries = {source: _entry_of(source, on_bytes) for source in sources}
-        yield _Preparation(sources, entries, config, given, data, unknown, report)
+        entries = {source: _entry_of(source, on_bytes) for source in found.sources}
+        yield _Preparation(found, entries, config, given, data, unknown, report)
 
 
 def _entry_of(source: Source, on_bytes: OnBytes) -> SourceEntry:
     size, sha256 = 0, hashlib.sha256()
-    for chunk in chunks(source):
+    for chunk in stored_chunks(source):
         sha256.update(chunk)
         size += len(chunk)
         on_bytes(len(chunk))
@@ -241,7 +275,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _reporter(on_progress: OnProgress | None, total: int) -> BeginStage:
+def reporter(on_progress: OnProgress | None, total: int) -> BeginStage:
     """A function that begins a stage of `total` bytes, and passes the sum of its bytes to `on_progress`."""
 
     def begin(stage: str) -> OnBytes:

@@ -2,22 +2,86 @@
 
 A reader yields the documents of a source in the same order each time. A document is an iterator of non-empty pieces of
 text, which the caller exhausts before asking for the next document. The reader calls `on_bytes` with the number of
-bytes that it has read. To add a format, write a module like `plain_text` and add its suffix to `READERS`.
+bytes that it has read; `source.settings` says how to read them. To add a format, write a module like `plain_text`, or
+for rows a function like those in `rows`, and add its suffix to `READERS`.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
 
+from gptcli.config import DataConfig
 from gptcli.dataset import plain_text
-from gptcli.dataset.sources import OnBytes, Source
+from gptcli.dataset.compression import COMPRESSIONS
+from gptcli.dataset.rows.documents import row_reader
+from gptcli.dataset.rows.json_values import is_row, read_array, read_lines
+from gptcli.dataset.rows.parquet import read_parquet
+from gptcli.dataset.rows.table import read_csv, read_tsv
+from gptcli.dataset.sources import OnBytes, Source, first_bytes
+from gptcli.errors import ConfigError
 
 Reader = Callable[[Source, OnBytes], Iterator[Iterator[str]]]
 
-READERS: dict[str, Reader] = {}
-"""Readers by file name suffix (".jsonl", in lower case). Every other source is plain text."""
+READERS: dict[str, Reader] = {
+    ".jsonl": row_reader(read_lines),
+    ".ndjson": row_reader(read_lines),
+    ".json": row_reader(read_array),
+    ".csv": row_reader(read_csv),
+    ".tsv": row_reader(read_tsv),
+    ".parquet": row_reader(read_parquet),
+}
+"""Readers by file name suffix, in lower case. Every other source is plain text."""
+
+TEXT = "text"
+TEXT_SUFFIXES = (".txt", ".text", ".md", ".markdown", ".rst", ".org", ".adoc", ".asciidoc", ".tex")
+"""Suffixes of plain text that is read from folders by default."""
 
 
 def read_documents(source: Source, on_bytes: OnBytes) -> Iterator[Iterator[str]]:
     """The documents of a source, each in pieces. Raises CorpusError."""
-    return READERS.get(source.path.suffix.lower(), plain_text.read_documents)(source, on_bytes)
+    documents = READERS.get(f".{format_of(source)}", plain_text.read_documents)(source, on_bytes)
+    if source.settings.newline == "lf":
+        return map(_with_line_feeds, documents)
+    return documents
+
+
+def format_of(source: Source) -> str:
+    """The format of a source: a suffix of `READERS` without its dot, or "text". That of standard input is found in its
+    content."""
+    if source.settings.format != "auto":
+        return source.settings.format
+    if source.suffix in READERS:
+        return source.suffix.removeprefix(".")
+    return _format_of_content(first_bytes(source)) if source.descriptor is not None else TEXT
+
+
+def folder_patterns() -> list[str]:
+    """The file name patterns that are read from folders by default."""
+    return [f"*{suffix}{packed}" for suffix in (*TEXT_SUFFIXES, *READERS) for packed in ("", *COMPRESSIONS)]
+
+
+def require_format(data: DataConfig) -> None:
+    """Raise ConfigError for a format that no reader has."""
+    formats = ["auto", TEXT, *(suffix.removeprefix(".") for suffix in READERS)]
+    if data.format not in formats:
+        raise ConfigError(f"`data.format` cannot be '{data.format}'.", f"Use one of {', '.join(formats)}.")
+
+
+def _format_of_content(start: bytes) -> str:
+    if start.startswith(b"PAR1"):
+        return "parquet"
+    array = start.lstrip()
+    if array.startswith(b"[") and array[1:].lstrip().startswith(b"{"):
+        return "json"
+    return "jsonl" if is_row(start) else TEXT
+
+
+def _with_line_feeds(pieces: Iterator[str]) -> Iterator[str]:
+    """The pieces with LF instead of CRLF and CR."""
+    decoder = io.IncrementalNewlineDecoder(None, translate=True)
+    for piece in pieces:
+        if text := decoder.decode(piece):
+            yield text
+    if text := decoder.decode("", final=True):
+        yield text

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from gptcli.dataset.corpus import Corpus, Document
+from gptcli.dataset.corpus import Corpus
+from gptcli.dataset.documents import Document
 from gptcli.dataset.sources import Source
 from gptcli.errors import CorpusError
 
@@ -20,15 +21,29 @@ class Part:
     stop: int
 
 
-def split_parts(corpus: Corpus, training_characters: int) -> tuple[list[Part], list[Part]]:
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a split, made anew each time: there may be millions."""
+
+    make: Callable[[], Iterator[Part]]
+
+    def __iter__(self) -> Iterator[Part]:
+        return self.make()
+
+
+def split_parts(corpus: Corpus, training_characters: int) -> tuple[Iterable[Part], Iterable[Part]]:
     """The parts for training (the first `training_characters` of the corpus) and for validation (the rest)."""
-    train, val, before = [], [], 0
-    for document in corpus.documents:
-        cut = min(max(training_characters - before, 0), document.characters)
-        train += [Part(document, 0, cut)] if cut else []
-        val += [Part(document, cut, document.characters)] if cut < document.characters else []
-        before += document.characters
-    return train, val
+
+    def between(start: int, stop: int) -> Iterator[Part]:
+        before = 0
+        for document in corpus.documents:
+            first, last = max(start - before, 0), min(stop - before, document.characters)
+            if first < last:
+                yield Part(document, first, last)
+            before += document.characters
+
+    cut, end = training_characters, corpus.characters
+    return Parts(lambda: between(0, cut)), Parts(lambda: between(cut, end))
 
 
 def utf8_length(text: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -24,7 +24,7 @@ _MIN_TOKENS = 2
 def write_dataset(
     new: storage.NewDirectory,
     corpus: Corpus,
-    splits: tuple[list[Part], list[Part]],
+    splits: tuple[Iterable[Part], Iterable[Part]],
     tokenizer: Tokenizer,
     sources: tuple[SourceEntry, ...],
     *,
@@ -82,7 +82,7 @@ class _SplitWriter:
         assert self._first_token is not None, "the training split has tokens"
         return self._first_token
 
-    def write(self, split: str, parts: list[Part]) -> SplitEntry:
+    def write(self, split: str, parts: Iterable[Part]) -> SplitEntry:
         """Write the shards of a split. Raises CorpusError if it is too short."""
         self._characters = self._bytes = 0
         shards = write_shards(self._new, split, self._dtype, self._ids(parts))
@@ -91,7 +91,7 @@ class _SplitWriter:
             raise _too_short(split, tokens)
         return SplitEntry(tokens=tokens, characters=self._characters, bytes=self._bytes, shards=shards)
 
-    def _ids(self, parts: list[Part]) -> Iterator[np.ndarray]:
+    def _ids(self, parts: Iterable[Part]) -> Iterator[np.ndarray]:
         for ids in self._encode(self._texts(parts)):
             if self._begins.popleft() and self._separator.size:
                 yield self._separator
@@ -99,7 +99,7 @@ class _SplitWriter:
                 self._first_token = int(ids[0])
             yield ids
 
-    def _texts(self, parts: list[Part]) -> Iterator[str]:
+    def _texts(self, parts: Iterable[Part]) -> Iterator[str]:
         for part in parts:
             begins = part.start == 0  # the second half of a document that was split does not begin one
             for text in self._cut(self._counted(self._reader.read(part))):

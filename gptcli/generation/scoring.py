@@ -19,9 +19,10 @@ import numpy as np
 import torch
 
 from gptcli.config import DataConfig
-from gptcli.dataset.corpus import scan
+from gptcli.dataset.finding import find_sources
 from gptcli.dataset.preparing import OnProgress
-from gptcli.dataset.sources import find_sources, naming
+from gptcli.dataset.scanning import scan
+from gptcli.dataset.sources import naming
 from gptcli.errors import CorpusError, UsageError
 from gptcli.model.gpt import GPT
 from gptcli.model.loss import bits_per_unit, perplexity
@@ -142,9 +143,8 @@ def score_texts(
         raise UsageError(
             f"`stride` is {chosen:,}, and the context is {context:,} tokens.", f"Use `stride = {context}` at most."
         )
-    patterns = DataConfig().include if include is None else include
-    with find_sources(texts, patterns) as sources:
-        corpus = scan(sources, lambda _count: None, skip_unknown=tokenizer if unknown == "skip" else None)
+    with find_sources(texts, DataConfig(include=tuple(include or ()))) as found:
+        corpus = scan(found, lambda _count: None, skip_unknown=tokenizer if unknown == "skip" else None)
         scores, before = [], 0
         for source in corpus.sources:
             pieces = list(chain.from_iterable(corpus.read(source)))

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gptcli.config import DataConfig
-from gptcli.dataset.corpus import scan
+from gptcli.dataset.finding import find_sources
 from gptcli.dataset.folder import Split, open_dataset
-from gptcli.dataset.plain_text import read_text
-from gptcli.dataset.sources import find_sources
+from gptcli.dataset.readers import read_documents
+from gptcli.dataset.scanning import scan
 from gptcli.dataset.vocabulary import choose_kind
 from gptcli.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
@@ -137,8 +137,13 @@ def describe_tokenizer(path: Path) -> TokenizerReport:
 def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
     """Tokenize a text and describe its pieces. Raises TokenizerError or CorpusError."""
     tokenizer = load_tokenizer(tokenizer_path)
-    with find_sources([str(text_path)], DataConfig().include) as sources:
-        text = "".join(piece for source in sources for piece in read_text(source, lambda _count: None))
+    with find_sources([str(text_path)], DataConfig()) as found:
+        text = "".join(
+            piece
+            for source in found.sources
+            for pieces in read_documents(source, lambda _count: None)
+            for piece in pieces
+        )
     pieces = tokenizer.pieces(text)
     size = sum(len(content) for _, content in pieces)
     return TokensReport(
@@ -156,8 +161,8 @@ def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
 
 def describe_text(path: Path) -> TextReport:
     """Describe a text file or a folder of them. Raises CorpusError if it is not text, empty or blank."""
-    with find_sources([str(path)], DataConfig().include) as sources:
-        corpus = scan(sources, lambda _count: None)
+    with find_sources([str(path)], DataConfig()) as found:
+        corpus = scan(found, lambda _count: None)
         lines = sum(_lines(pieces) for source in corpus.sources for pieces in corpus.read(source))
     kind, reason = choose_kind(corpus)
     return TextReport(

@@ -82,7 +82,7 @@ class Resume:
         return [fine_tuning(preset_name), self.pretrained.layer()] if self.pretrained else []
 
     def kept(self, request: Request) -> Values:
-        """Budgets, rhythms and choices for the machine, as they were stored.
+        """Budgets, rhythms, choices for the machine, and how its text is read, as they were stored.
 
         A field that is open there (None) stays open, whatever a preset or the recipe of fine-tuning says.
         """
@@ -92,10 +92,11 @@ class Resume:
         elif request.states("train.max_steps"):
             keys -= {"train.epochs"}
         sections = {"optim": self.run.config.optim, "train": self.run.config.train}
-        return {
+        kept: Values = {
             section: {name: value for name, value in values if f"{section}.{name}" in keys}
             for section, values in sections.items()
         }
+        return kept | {"data": self.run.config.data.model_dump()}
 
 
 Decision = NewRun | FineTune | Resume
