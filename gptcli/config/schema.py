@@ -54,7 +54,7 @@ def _codec(value: str) -> str:
     if value == "auto":
         return value
     try:
-        b"".decode(value)
+        b"\0\0\0\0".decode(value)  # an empty text is decoded without a look at the encoding
         return codecs.lookup(value).name
     except (LookupError, UnicodeError, ValueError):
         raise ValueError("must be auto, or an encoding that Python knows, such as cp1252") from None
