@@ -166,4 +166,6 @@ Format = Annotated[str | None, setting("data.format", "FORMAT", panel=TEXT_PANEL
 TextField = Annotated[str | None, setting("data.text_field", "NAME", panel=TEXT_PANEL)]
 Encoding = Annotated[str | None, setting("data.encoding", "NAME", panel=TEXT_PANEL)]
 Errors = Annotated[str | None, setting("data.errors", "MODE", panel=TEXT_PANEL)]
+DocSeparator = Annotated[str | None, setting("data.doc_separator", "TEXT", panel=TEXT_PANEL)]
+Dedup = Annotated[str | None, setting("data.dedup", "MODE", panel=TEXT_PANEL)]
 Newline = Annotated[str | None, setting("data.newline", "MODE", panel=TEXT_PANEL)]

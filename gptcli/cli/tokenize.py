@@ -35,6 +35,8 @@ def tokenize(
     encoding: options.Encoding = None,
     errors: options.Errors = None,
     newline: options.Newline = None,
+    doc_separator: options.DocSeparator = None,
+    dedup: options.Dedup = None,
     unknown: options.Unknown = options.UnknownCharacters.error,
     force: Annotated[bool, typer.Option("--force", help="Replace another dataset at this place.")] = False,
     quiet: options.Quiet = False,

@@ -101,6 +101,8 @@ def train(
     encoding: options.Encoding = None,
     errors: options.Errors = None,
     newline: options.Newline = None,
+    doc_separator: options.DocSeparator = None,
+    dedup: options.Dedup = None,
     unknown: options.Unknown = options.UnknownCharacters.error,
     seed: Annotated[int | None, setting("train.seed", "N", panel=OPTIMIZATION)] = None,
     device: Annotated[str | None, setting("train.device", "DEVICE", panel=MACHINE_PANEL)] = None,

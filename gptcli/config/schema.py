@@ -60,6 +60,11 @@ def _codec(value: str) -> str:
         raise ValueError("must be auto, or an encoding that Python knows, such as cp1252") from None
 
 
+def _unescaped(text: str) -> str:
+    """A text whose line ends and tabs may be written as \\n and \\t, as on a command line."""
+    return text.replace("\\n", "\n").replace("\\t", "\t")
+
+
 class DataConfig(Section):
     """Files to read, how to read them, and text to hold out."""
 
@@ -79,6 +84,11 @@ class DataConfig(Section):
     """Bytes and rows that cannot be read: `strict` refuses them, `replace` puts U+FFFD for bytes, `skip` skips both."""
     newline: Literal["keep", "lf"] = "keep"
     """Line ends: `keep` them, or turn CRLF and CR into `lf`."""
+    doc_separator: Annotated[str, Field(min_length=1), AfterValidator(_unescaped)] | None = None
+    """Text that separates the documents of a plain text, such as `<|endoftext|>` or `\\n---\\n` (default: a file is a
+    document)."""
+    dedup: Literal["off", "exact", "near"] = "off"
+    """Documents that repeat earlier ones: keep them (`off`), or leave out `exact` or also `near` copies."""
 
 
 def _off_or_two(value: float) -> float:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from gptcli.dataset.documents import Document
-from gptcli.dataset.readers import read_documents
+from gptcli.dataset.readers import has_documents, read_documents
 from gptcli.dataset.sources import Source
 from gptcli.dataset.summary import ReadSummary
 from gptcli.tokenizer.tokenizer import Tokenizer
 
 _DEFAULT_TRAIN_SHARE = 0.9
-_MAX_HELD_OUT_BYTES = 10_000_000
+MAX_HELD_OUT_BYTES = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,13 @@ class Corpus:
         """
         if val_fraction is not None:
             return int((1 - val_fraction) * self.characters)
-        max_held_out = _MAX_HELD_OUT_BYTES * self.characters // self.bytes
+        max_held_out = MAX_HELD_OUT_BYTES * self.characters // self.bytes
         return max(int(_DEFAULT_TRAIN_SHARE * self.characters), self.characters - max_held_out)
+
+    @cached_property
+    def has_many_documents(self) -> bool:
+        """Whether sources hold documents, as rows, that may be held out one by one."""
+        return any(map(has_documents, self.sources))
 
     def read(self, source: Source) -> Iterator[Iterator[str]]:
         """Every document of a source, each in non-empty pieces, without the characters to skip."""

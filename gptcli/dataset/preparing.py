@@ -18,16 +18,17 @@ from gptcli.config.values import nest
 from gptcli.dataset.corpus import Corpus
 from gptcli.dataset.finding import Found, find_sources
 from gptcli.dataset.folder import Dataset, is_dataset, open_dataset
-from gptcli.dataset.manifest import FORMAT, SourceEntry, digest, read_manifest
+from gptcli.dataset.key import dataset_key
+from gptcli.dataset.manifest import SourceEntry, read_manifest
 from gptcli.dataset.place import name_of_folder, name_of_text, refuse_foreign, restore_interrupted, writable_root
-from gptcli.dataset.readers import TEXT, format_of
+from gptcli.dataset.readers import format_of
 from gptcli.dataset.scanning import scan
 from gptcli.dataset.sources import STANDARD_INPUT, BeginStage, OnBytes, Source, size_of, stored_chunks
-from gptcli.dataset.splits import split_parts
+from gptcli.dataset.splits import split
 from gptcli.dataset.summary import ReadSummary
 from gptcli.dataset.vocabulary import make_tokenizer, require_bpe_for_size, require_known
-from gptcli.dataset.writing import write_dataset
-from gptcli.errors import CorpusError, DatasetError
+from gptcli.dataset.writing import FEW_TOKENS, write_dataset
+from gptcli.errors import CorpusError, DatasetError, counted
 from gptcli.tokenizer.bytelevel import Unknown
 from gptcli.tokenizer.tokenizer import Tokenizer, is_path, load_tokenizer
 
@@ -137,14 +138,6 @@ def find_or_prepare(
         return prepared
 
 
-_READING = ("text_field", "encoding", "errors", "newline")
-"""Settings of `DataConfig` that change how a file is read. They are part of the key where they are set."""
-
-
-def _is_set(data: DataConfig, name: str) -> bool:
-    return bool(getattr(data, name) != DataConfig.model_fields[name].default)
-
-
 class _MadeMeanwhile(Exception):  # noqa: N818 - not an error
     """Another process was quicker with the same dataset folder."""
 
@@ -170,13 +163,7 @@ class _Preparation:
         else:
             size = None if self.config.kind == "char" else self.config.entries
             settings = [self.config.wanted, size, self.data.val_fraction]
-        reading = {name: getattr(self.data, name) for name in _READING if _is_set(self.data, name)}
-        return digest([FORMAT, settings, [*map(self._keyed, self.found.sources)], *([reading] if reading else [])])
-
-    def _keyed(self, source: Source) -> dict[str, Any]:
-        """A source in the key. Text that an earlier version made of another format's file is not used again."""
-        kind = format_of(source)
-        return self.entries[source].model_dump() | ({"format": kind} if kind != TEXT else {})
+        return dataset_key(settings, self.data, self.entries)
 
     def possible_keys(self) -> list[str]:
         """The keys that the dataset may have. Only a scan of the text shows whether characters are skipped."""
@@ -213,19 +200,23 @@ class _Preparation:
                         raise _MadeMeanwhile
             except _MadeMeanwhile:
                 return self.reuse(out)
-            return Prepared(open_dataset(out, verify=False), notes=notes, summary=corpus.summary)
+            dataset = open_dataset(out, verify=False)
+            if dataset.val.tokens < FEW_TOKENS:
+                few = counted(dataset.val.tokens, "token")
+                notes.insert(0, f"The validation part has only {few}: its loss is rough.")
+            return Prepared(dataset, notes=notes, summary=corpus.summary)
 
     def _fill(self, new: storage.NewDirectory, corpus: Corpus, name: str, key: str) -> list[str]:
         """Write the files of the dataset, and return the notes about it."""
-        splits = split_parts(corpus, corpus.training_characters(self.data.val_fraction))
-        notes = list(corpus.notes)
+        train, val, note = split(corpus, self.data.val_fraction)
+        notes = [*corpus.notes, *filter(None, [note])]
         tokenizer = self.given
         if tokenizer is None:
-            tokenizer, more = make_tokenizer(self.config, corpus, splits[0], self.report)
+            tokenizer, more = make_tokenizer(self.config, corpus, train, self.report)
             notes += more
         entries = tuple(self.entries[source] for source in corpus.sources)
         on_bytes = self.report("encoding")
-        write_dataset(new, corpus, splits, tokenizer, entries, name=name, key=key, on_bytes=on_bytes)
+        write_dataset(new, corpus, (train, val), tokenizer, entries, name=name, key=key, on_bytes=on_bytes)
         if len(corpus.documents) > 1 and tokenizer.end_of_text is None:
             notes.append("The tokenizer has no <|endoftext|>, so nothing separates the documents.")
         return notes

@@ -18,6 +18,7 @@ from gptcli.dataset.rows.documents import row_reader
 from gptcli.dataset.rows.json_values import is_row, read_array, read_lines
 from gptcli.dataset.rows.parquet import read_parquet
 from gptcli.dataset.rows.table import read_csv, read_tsv
+from gptcli.dataset.separating import separated
 from gptcli.dataset.sources import OnBytes, Source, first_bytes
 from gptcli.errors import ConfigError
 
@@ -40,9 +41,12 @@ TEXT_SUFFIXES = (".txt", ".text", ".md", ".markdown", ".rst", ".org", ".adoc", "
 
 def read_documents(source: Source, on_bytes: OnBytes) -> Iterator[Iterator[str]]:
     """The documents of a source, each in pieces. Raises CorpusError."""
-    documents = READERS.get(f".{format_of(source)}", plain_text.read_documents)(source, on_bytes)
-    if source.settings.newline == "lf":
-        return map(_with_line_feeds, documents)
+    kind, settings = format_of(source), source.settings
+    documents = READERS.get(f".{kind}", plain_text.read_documents)(source, on_bytes)
+    if settings.newline == "lf":
+        documents = map(_with_line_feeds, documents)
+    if settings.doc_separator and kind == TEXT:
+        documents = (part for pieces in documents for part in separated(pieces, settings.doc_separator))
     return documents
 
 
@@ -54,6 +58,11 @@ def format_of(source: Source) -> str:
     if source.suffix in READERS:
         return source.suffix.removeprefix(".")
     return _format_of_content(first_bytes(source)) if source.descriptor is not None else TEXT
+
+
+def has_documents(source: Source) -> bool:
+    """Whether one source may hold many documents, rather than be one."""
+    return format_of(source) != TEXT or source.settings.doc_separator is not None
 
 
 def folder_patterns() -> list[str]:

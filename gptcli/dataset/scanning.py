@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
 
 from gptcli.dataset.corpus import Corpus
 from gptcli.dataset.documents import Document, Documents
+from gptcli.dataset.duplicates import Duplicates
 from gptcli.dataset.finding import Found, Skipped
-from gptcli.dataset.readers import format_of, read_documents
+from gptcli.dataset.readers import format_of, has_documents, read_documents
 from gptcli.dataset.refusals import MissingExtraError, NotRowsError, NotTextError, UndecodableError
 from gptcli.dataset.sources import OnBytes, Source
 from gptcli.dataset.summary import ReadSummary
@@ -59,10 +62,15 @@ class _Scan:
         self._blank_rows = self._skipped_characters = 0
         self._skip_unknown = skip_unknown
         self._unknown: set[str] = set()
+        settings = [source.settings for source in found.sources]
+        self._duplicates = Duplicates(settings[0].dedup if settings else "off")
+        self._hashes = any(map(has_documents, found.sources)) or any(one.dedup != "off" for one in settings)
+        """Whether documents are told apart by a hash of their text."""
 
     def add(self, source: Source, on_bytes: OnBytes) -> None:
         """Read a source. Raises CorpusError; nothing of the source is kept then, nor if it is skipped."""
         before, unknown_before = len(self._documents), self._skipped_characters
+        copies_before = self._duplicates.copies
         try:
             problem = self._read(source, on_bytes)
         except (NotTextError, MissingExtraError) as error:
@@ -71,12 +79,12 @@ class _Scan:
             problem = _reason(error, source)
             self._documents.cut(before)
         if not problem and len(self._documents) == before:
-            problem = "blank"
+            problem = "copies" if self._duplicates.copies > copies_before else "blank"
         self._characters.end_source(keep=not problem)
         if not problem:
             self.used.append(source)
             self._formats[format_of(source)] += 1
-        elif source.from_folder:
+        elif source.from_folder or problem == "copies":
             self._skipped.append(Skipped(source.name, "blank" if problem == "empty" else problem))
         else:
             raise _blank(source, problem, self._skipped_characters > unknown_before)
@@ -96,27 +104,39 @@ class _Scan:
 
     def _read(self, source: Source, on_bytes: OnBytes) -> str:
         """Read a source; "empty" if it has no text at all, else ""."""
-        is_empty, has_crlf = True, False
+        is_empty, source.findings.has_crlf = True, False
         for index, pieces in enumerate(read_documents(source, on_bytes)):
-            characters = size = 0
-            is_blank, beginning = True, ""
-            for piece in pieces:
-                is_empty = False
-                kept = self._without_unknown(piece) if self._skip_unknown else piece
-                characters += len(kept)
-                size += self._characters.add(kept, source)
-                is_blank = is_blank and (not kept or kept.isspace())
-                has_crlf = has_crlf or "\r\n" in piece
-                if len(beginning) < _SHOWN_CHARACTERS:
-                    beginning += kept[:_SHOWN_CHARACTERS]
-            if is_blank:
-                self._blank_rows += bool(source.findings.column)
-                continue
-            self._documents.append(Document(source, index, characters, size))
-            if len(self._beginnings) < _SHOWN_DOCUMENTS:
-                self._beginnings.append(beginning[:_SHOWN_CHARACTERS])
-        source.findings.has_crlf = has_crlf
+            first = next(pieces, "")
+            is_empty = is_empty and not first
+            self._add_document(source, index, chain([first], pieces))
         return "empty" if is_empty else ""
+
+    def _add_document(self, source: Source, index: int, pieces: Iterator[str]) -> None:
+        """Count a document, and keep it unless it is blank or a copy."""
+        characters = size = 0
+        is_blank, beginning = True, ""
+        kept_beginning = self._duplicates.compared_characters or _SHOWN_CHARACTERS
+        hashed = hashlib.blake2b(digest_size=8) if self._hashes else None
+        for piece in pieces:
+            kept = self._without_unknown(piece) if self._skip_unknown else piece
+            characters += len(kept)
+            data = self._characters.add(kept, source)
+            size += len(data)
+            if hashed:
+                hashed.update(data)
+            is_blank = is_blank and (not kept or kept.isspace())
+            source.findings.has_crlf = source.findings.has_crlf or "\r\n" in piece
+            if len(beginning) < kept_beginning:
+                beginning += kept[:kept_beginning]
+        if is_blank:
+            self._blank_rows += bool(source.findings.column)
+            return
+        digest = int.from_bytes(hashed.digest(), "little", signed=True) if hashed else 0
+        if self._duplicates.is_copy(digest, beginning):
+            return
+        self._documents.append(Document(source, index, characters, size, digest))
+        if len(self._beginnings) < _SHOWN_DOCUMENTS:
+            self._beginnings.append(beginning[:_SHOWN_CHARACTERS])
 
     def _without_unknown(self, piece: str) -> str:
         assert self._skip_unknown is not None
@@ -135,6 +155,10 @@ class _Scan:
             shown = repr(beginning[:_NOTED_CHARACTERS]) + (" …" if len(beginning) > _NOTED_CHARACTERS else "")
             yield f"Text of the rows: {listed}. First document: {shown}"
         yield f"Skipped {counted(self._blank_rows, 'blank row')}." if self._blank_rows else ""
+        if copies := self._duplicates.exact:
+            yield f"Left out {counted(copies, 'document')}: exact copies of earlier ones."
+        if copies := self._duplicates.near:
+            yield f"Left out {counted(copies, 'document')}: near copies of earlier ones."
         if bad := sum(source.findings.bad_rows for source in self.used):
             yield f"Skipped {counted(bad, 'row')} that cannot be read."
         if count := sum(source.findings.undecodable for source in self.used):
@@ -167,8 +191,8 @@ class _Characters:
         self._new = b""
         """ASCII characters that the current source has first."""
 
-    def add(self, piece: str, source: Source) -> int:
-        """Mark the characters of a piece as seen. Returns its size in bytes."""
+    def add(self, piece: str, source: Source) -> bytes:
+        """Mark the characters of a piece as seen. Returns it in UTF-8."""
         try:
             data = piece.encode()
         except UnicodeEncodeError:  # some of Python's encodings have them
@@ -180,7 +204,7 @@ class _Characters:
         if len(data) > len(piece):
             _, points = beyond_ascii(np.frombuffer(data, dtype=np.uint8))
             self._seen_here[points] = self._is_seen_here = True
-        return len(data)
+        return data
 
     def end_source(self, *, keep: bool) -> None:
         """Keep or forget the characters that the current source has first."""

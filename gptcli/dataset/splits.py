@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from gptcli.dataset.corpus import Corpus
+from gptcli.dataset.corpus import MAX_HELD_OUT_BYTES, Corpus
 from gptcli.dataset.documents import Document
 from gptcli.dataset.sources import Source
 from gptcli.errors import CorpusError
+
+_MIN_HELD_OUT = 100
+"""Documents for each split from which they are chosen by a hash; of fewer, too many or too few might be held out."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,46 @@ class Parts:
 
     def __iter__(self) -> Iterator[Part]:
         return self.make()
+
+
+def split(corpus: Corpus, val_fraction: float | None) -> tuple[Iterable[Part], Iterable[Part], str]:
+    """The parts for training and for validation, and a note ("" for none).
+
+    Where sources hold many documents, such as rows, whole documents are held out, chosen by a hash of their text: a
+    document stays in its split when others are added, and copies of it are in the same split. Otherwise the last part
+    of the text is held out; so too where documents of very different sizes would make a hash unfair.
+    """
+    count = len(corpus.documents)
+    fraction = _quantized(corpus) if val_fraction is None else val_fraction
+    if corpus.has_many_documents and count * fraction >= _MIN_HELD_OUT and count * (1 - fraction) >= _MIN_HELD_OUT:
+        held_out = [document.characters for document in corpus.documents if _is_held_out(document, fraction)]
+        share = sum(held_out) / corpus.characters
+        if fraction / 2 <= share <= 2 * fraction:
+            train, val = (
+                Parts(lambda wanted=wanted: _whole(corpus, fraction, wanted))  # type: ignore[misc]
+                for wanted in (False, True)
+            )
+            note = f"Validation: {len(held_out):,} of {count:,} documents, chosen by a hash of their text."
+            return train, val, note
+    return *split_parts(corpus, corpus.training_characters(val_fraction)), ""
+
+
+def _whole(corpus: Corpus, fraction: float, held_out: bool) -> Iterator[Part]:
+    for document in corpus.documents:
+        if _is_held_out(document, fraction) is held_out:
+            yield Part(document, 0, document.characters)
+
+
+def _is_held_out(document: Document, fraction: float) -> bool:
+    return document.digest % 2**64 < fraction * 2**64
+
+
+def _quantized(corpus: Corpus) -> float:
+    """A tenth, or a tenth halved as often as it takes to hold out at most 10 MB: it rarely moves when data is added."""
+    fraction = 0.1
+    while fraction * corpus.bytes > MAX_HELD_OUT_BYTES:
+        fraction /= 2
+    return fraction
 
 
 def split_parts(corpus: Corpus, training_characters: int) -> tuple[Iterable[Part], Iterable[Part]]:

@@ -19,6 +19,9 @@ from gptcli.tokenizer.processes import Encode, encoding
 from gptcli.tokenizer.tokenizer import Tokenizer
 
 _MIN_TOKENS = 2
+FEW_TOKENS = 256
+"""Validation tokens below which the loss says little. Refused only where a tenth of the text would be more, so that
+small texts can be trained on."""
 
 
 def write_dataset(
@@ -37,6 +40,11 @@ def write_dataset(
     with encoding(tokenizer, corpus.bytes) as encode:
         writer = _SplitWriter(new, corpus, tokenizer, encode, separator, on_bytes)
         train, val = (writer.write(split, parts) for split, parts in zip(("train", "val"), splits, strict=True))
+    if val.tokens < FEW_TOKENS and train.tokens + val.tokens >= 10 * FEW_TOKENS:
+        message = (
+            f"The validation part has only {counted(val.tokens, 'token')}, too few for a loss that says something."
+        )
+        raise CorpusError(message, "Hold out more, such as `data.val_fraction = 0.1`.")
     new.write(TOKENIZER_FILE, tokenizer.to_json().encode())
     manifest = DatasetManifest(
         format=FORMAT,
