@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,7 +19,7 @@ TOKENIZE_EXAMPLES = (
 def tokenize(
     texts: options.Texts,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="DIR", help="The dataset folder to make (required).")
+        str | None, typer.Option("--out", "-o", metavar="DIR", help="The dataset folder to make (required).")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be read, and the first documents; write nothing.")
@@ -47,7 +46,7 @@ def tokenize(
 ) -> None:
     """Turn text into tokens once, for several runs."""
     stated = stated_settings(tokenize, locals())
-    from gptcli import api
+    import gptcli
     from gptcli.ui.console import Output
     from gptcli.ui.preparing import PreparingDisplay, show_prepared, show_preview
 
@@ -56,9 +55,9 @@ def tokenize(
         raise UsageError("`out` is missing.", "Name the dataset folder with `out = data/book`, or add `dry_run`.")
     with PreparingDisplay(output) as display:
         if out is None or dry_run:
-            preview = api.preview(texts, settings=stated, on_progress=display.update)
+            preview = gptcli.preview(texts, settings=stated, on_progress=display.update)
         else:
-            prepared = api.tokenize(
+            prepared = gptcli.tokenize(
                 texts, out, settings=stated, unknown=unknown.value, force=force, on_progress=display.update
             )
     if dry_run:

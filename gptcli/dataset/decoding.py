@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import shlex
 from collections.abc import Iterator
 
 from gptcli.dataset.refusals import MissingExtraError, UndecodableError
@@ -11,6 +12,7 @@ from gptcli.dataset.sources import CHUNK_BYTES, OnBytes, Source, chunks, first_b
 _MARK = "\ufeff"
 _SAMPLE_BYTES = 1 << 20
 """Bytes from which an unknown encoding is guessed."""
+_NAMES = {"cp1252": "Windows-1252", "latin-1": "Latin-1"}
 _UNDEFINED_IN_CP1252 = frozenset(b"\x81\x8d\x8f\x90\x9d")
 
 
@@ -131,22 +133,36 @@ def _undecodable(source: Source, offset: int, encoding: str) -> UndecodableError
         line += chunk.count(b"\n")
         left -= len(chunk)
     name = {"utf-8": "UTF-8"}.get(encoding, encoding)
+    likely = _likely_encoding(sample[:CHUNK_BYTES]) if encoding == "utf-8" else ""
     return UndecodableError(
         f"{source.label} is not {name} text: byte 0x{sample[:1].hex().upper()} at offset {offset:,}, line {line:,}.",
-        _hint(sample[:CHUNK_BYTES], encoding),
+        _hint(likely),
+        f"If it is {_NAMES.get(likely, 'Latin-1')}, convert it: {conversion(source, likely or 'latin-1')}",
     )
 
 
-def _hint(sample: bytes, encoding: str) -> str:
-    """What to do about text that cannot be decoded, from its bytes after the first that is wrong."""
-    replace = "replace what cannot be decoded with `data.errors = replace`"
+def conversion(source: Source, encoding: str) -> str:
+    """The command that converts a source from another encoding to UTF-8."""
+    encoding = {"latin-1": "ISO-8859-1", "cp1252": "CP1252"}.get(encoding, encoding.upper())
+    if source.descriptor is not None:
+        return f"pipe it through iconv -f {encoding} -t UTF-8"
+    old, new = source.path, source.path.with_name(f"{source.path.stem}-utf8{source.path.suffix}")
+    operand = f"./{old}" if str(old).startswith("-") else str(old)  # else iconv takes it for an option
+    return f"iconv -f {encoding} -t UTF-8 {shlex.quote(operand)} > {shlex.quote(str(new))}"
+
+
+def _likely_encoding(sample: bytes) -> str:
+    """The encoding of text whose first byte is not UTF-8; "" where most of the rest is, or where several may be."""
     high = {byte for byte in sample if byte >= 0x80}
     known = sample.decode("utf-8", "ignore")
     wrong = sum(byte >= 0x80 for byte in sample) - sum(len(c.encode()) for c in known if c > "\x7f")
-    if encoding != "utf-8" or sum(c > "\x7f" for c in known) > wrong:
-        return f"Name its encoding with `data.encoding`, or {replace}."
-    if any(byte < 0xA0 for byte in high) and not high & _UNDEFINED_IN_CP1252:
-        return f"If it is Windows-1252, read it with `data.encoding = cp1252`; or {replace}."
-    if any(byte < 0xA0 for byte in high):
+    if sum(c > "\x7f" for c in known) > wrong or (min(high) < 0xA0 and high & _UNDEFINED_IN_CP1252):
+        return ""
+    return "cp1252" if min(high) < 0xA0 else "latin-1"
+
+
+def _hint(likely: str) -> str:
+    replace = "replace what cannot be decoded with `data.errors = replace`"
+    if not likely:
         return f"Let `data.encoding = auto` find its encoding, or {replace}."
-    return f"If it is Latin-1, read it with `data.encoding = latin-1`; or {replace}."
+    return f"If it is {_NAMES[likely]}, read it with `data.encoding = {likely}`; or {replace}."

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gptcli.dataset.decoding import decoded, wide_encoding
-from gptcli.dataset.refusals import NotTextError
+from gptcli.dataset.decoding import conversion, decoded, wide_encoding
+from gptcli.dataset.refusals import NotTextError, UndecodableError
 from gptcli.dataset.sources import OnBytes, Source, first_bytes
 
 
@@ -22,7 +22,12 @@ def read_text(source: Source, on_bytes: OnBytes) -> Iterator[str]:
 
     Raises UndecodableError for text in another encoding (see `decoded`), and NotTextError for content that is not text.
     """
-    if problem := _not_text(first_bytes(source), source.suffix, source.settings.encoding):
+    start = first_bytes(source)
+    if source.settings.encoding == "utf-8" and (wide := wide_encoding(start)):
+        message = f"{source.label} is {wide[:6].upper()} text, not UTF-8."
+        convert = f"Convert it: {conversion(source, wide)}"
+        raise UndecodableError(message, f"Read it with `data.encoding = {wide[:6]}`.", convert)
+    if problem := _not_text(start, source.suffix, source.settings.encoding):
         what, hint = problem
         raise NotTextError(f"{source.label} {what}.", hint)
     for text in decoded(source, on_bytes):
@@ -53,6 +58,4 @@ def _not_text(start: bytes, suffix: str, encoding: str) -> tuple[str, str] | Non
             return f"is {name}, not text", "Unpack it first and name the text file."
     if suffix in _WEIGHTS:
         return f"is a data file ({suffix}), not text", _NAME_A_TEXT
-    if encoding == "utf-8" and (wide := wide_encoding(start)):
-        return f"is {wide[:6].upper()} text, not UTF-8", f"Read it with `data.encoding = {wide[:6]}`."
     return _BINARY if encoding == "utf-8" and b"\0" in start else None

@@ -10,9 +10,10 @@ from typing import Any
 from gptcli.config import DataConfig, parse_section
 from gptcli.config.values import nest
 from gptcli.dataset.finding import Skipped, find_sources
-from gptcli.dataset.preparing import OnProgress, as_inputs, reporter
+from gptcli.dataset.preparing import OnProgress, reporter
 from gptcli.dataset.scanning import scan
 from gptcli.dataset.sources import size_of
+from gptcli.paths import text_paths
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def preview(
     ConfigError, and CorpusError for text that cannot be read.
     """
     data = parse_section(DataConfig, nest(settings or {}).get("data", {}))
-    with find_sources(as_inputs(texts), data) as found:
+    with find_sources(text_paths(texts), data) as found:
         report = reporter(on_progress, sum(map(size_of, found.sources)))
         corpus = scan(found, report("reading"))
     return Preview(

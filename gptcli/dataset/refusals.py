@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from gptcli.errors import CorpusError
 
 
@@ -24,3 +27,17 @@ class MissingExtraError(CorpusError):
 
 class UndecodableError(CorpusError):
     """Text in another encoding than the stated one. All such files are listed at once."""
+
+    def __init__(self, message: str, hint: str, conversion: str = "") -> None:
+        """`conversion` is a hint for commands that read UTF-8 alone."""
+        super().__init__(message, hint)
+        self.conversion = conversion
+
+
+@contextmanager
+def utf8_alone() -> Iterator[None]:
+    """Hints about other encodings say how to convert a file, for commands that do not read them."""
+    try:
+        yield
+    except UndecodableError as error:
+        raise CorpusError(error.message, error.conversion) from None

@@ -233,9 +233,13 @@ def _reason(error: NotTextError | MissingExtraError, source: Source) -> str:
 def _blank(source: Source, problem: str, has_unknown: bool) -> CorpusError:
     """The error for a named source without a document."""
     what = "is empty" if problem == "empty" else "is blank: it holds nothing but white space"
+    hint = "Name a file that holds text."
     if has_unknown:
         what = "holds no character that the tokenizer knows"
-    return CorpusError(f"{source.label} {what}.", "Name a file with text in UTF-8.")
+        hint = "Use a text in the characters that the tokenizer was made for."
+    elif source.descriptor is not None:
+        hint = "Pipe a text into the command, or name a text file."
+    return CorpusError(f"{source.label} {what}.", hint)
 
 
 def _all_of(errors: list[UndecodableError]) -> UndecodableError:
@@ -245,7 +249,9 @@ def _all_of(errors: list[UndecodableError]) -> UndecodableError:
     listed = " ".join(error.message for error in errors[:_LISTED_FILES])
     more = len(errors) - _LISTED_FILES
     rest = f" And {more:,} more." if more > 0 else ""
-    return UndecodableError(f"{len(errors):,} files cannot be decoded. {listed}{rest}", errors[0].hint)
+    return UndecodableError(
+        f"{len(errors):,} files cannot be decoded. {listed}{rest}", errors[0].hint, errors[0].conversion
+    )
 
 
 def _note(sources: list[Source], one: str, several: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gptcli.errors import ModelFolderError, OutOfMemoryError
+from gptcli.errors import ModelFolderError, OutOfMemoryError, size
 from gptcli.generation.cuda_graphs import EAGER_STEPS, CudaGraphDecoder, cuda_graph_capture, supports_cuda_graphs
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPT
@@ -94,8 +94,8 @@ def require_memory(model: GPT, batch_size: int, free_bytes: int) -> None:
     each = sample_bytes(model.config, model.wte.weight.dtype)
     if batch_size * each > free_bytes:
         raise OutOfMemoryError(
-            f"{batch_size:,} samples at once need {batch_size * each / 1e9:,.1f} GB of memory, "
-            f"and {free_bytes / 1e9:,.1f} GB are free.",
+            f"{batch_size:,} samples at once need {size(batch_size * each)} of memory, "
+            f"and {size(free_bytes)} are free.",
             f"Use `num_samples = {max(1, free_bytes // each)}`.",
         )
 

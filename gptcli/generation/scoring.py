@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from gptcli.dataset.sources import naming
 from gptcli.errors import CorpusError, UsageError
 from gptcli.model.gpt import GPT
 from gptcli.model.loss import bits_per_unit, perplexity
+from gptcli.paths import text_paths
 from gptcli.tokenizer.bytelevel import Unknown
 from gptcli.tokenizer.tokenizer import Tokenizer
 
@@ -120,8 +122,8 @@ class Scores:
 def score_texts(
     model: GPT,
     tokenizer: Tokenizer,
-    texts: Sequence[str],
-    include: Sequence[str] | None = None,
+    texts: str | Path | Sequence[str | Path],
+    data: DataConfig,
     stride: int | None = None,
     *,
     unknown: Unknown = "error",
@@ -129,7 +131,7 @@ def score_texts(
 ) -> Scores:
     """Score text files, or `-` for standard input, each by itself.
 
-    Folders give the files that match the patterns `include`, by default those that `train` reads. `stride` None is half
+    `data` says which files folders give and how they are read, as for `train`. `stride` None is half
     a context. `on_progress` is called with "scoring", the bytes scored so far, and all bytes.
 
     Raises UsageError for a context of one token or a stride beyond the context, CorpusError for files that are not text
@@ -143,7 +145,7 @@ def score_texts(
         raise UsageError(
             f"`stride` is {chosen:,}, and the context is {context:,} tokens.", f"Use `stride = {context}` at most."
         )
-    with find_sources(texts, DataConfig(include=tuple(include or ()))) as found:
+    with find_sources(text_paths(texts), data) as found:
         corpus = scan(found, lambda _count: None, skip_unknown=tokenizer if unknown == "skip" else None)
         scores, before = [], 0
         for source in corpus.sources:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from gptcli.config import DataConfig
 from gptcli.dataset.finding import find_sources
 from gptcli.dataset.folder import Split, open_dataset
 from gptcli.dataset.readers import read_documents
+from gptcli.dataset.refusals import utf8_alone
 from gptcli.dataset.scanning import scan
 from gptcli.dataset.vocabulary import choose_kind
+from gptcli.errors import TokenizerError
 from gptcli.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 
@@ -137,14 +140,15 @@ def describe_tokenizer(path: Path) -> TokenizerReport:
 def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
     """Tokenize a text and describe its pieces. Raises TokenizerError or CorpusError."""
     tokenizer = load_tokenizer(tokenizer_path)
-    with find_sources([str(text_path)], DataConfig()) as found:
-        text = "".join(
-            piece
-            for source in found.sources
-            for pieces in read_documents(source, lambda _count: None)
-            for piece in pieces
-        )
-    pieces = tokenizer.pieces(text)
+    with utf8_alone(), find_sources([str(text_path)], DataConfig()) as found:
+        documents = chain.from_iterable(read_documents(source, lambda _count: None) for source in found.sources)
+        text = "".join(chain.from_iterable(documents))
+    try:
+        pieces = tokenizer.pieces(text)
+    except TokenizerError as error:
+        raise TokenizerError(
+            error.message, "Give a tokenizer that was made for this text, or a BPE tokenizer."
+        ) from None
     size = sum(len(content) for _, content in pieces)
     return TokensReport(
         tokenizer_path=str(tokenizer_path),
@@ -161,7 +165,7 @@ def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
 
 def describe_text(path: Path) -> TextReport:
     """Describe a text file or a folder of them. Raises CorpusError if it is not text, empty or blank."""
-    with find_sources([str(path)], DataConfig()) as found:
+    with utf8_alone(), find_sources([str(path)], DataConfig()) as found:
         corpus = scan(found, lambda _count: None)
         lines = sum(_lines(pieces) for source in corpus.sources for pieces in corpus.read(source))
     kind, reason = choose_kind(corpus)

@@ -26,7 +26,7 @@ def dataset_list(report: DatasetList) -> RenderableType:
             dataset.tokens,
             size(dataset.bytes),
             dataset.made,
-            dataset.problem,
+            "damaged" if dataset.problem else "",
         )
         for dataset in report.datasets
     ]

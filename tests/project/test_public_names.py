@@ -48,6 +48,13 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert not loaded & {"torch", "numpy", "pydantic", "rich", "typer", "tokenizers", "tensorboard"}
 
 
+def test_tokenizing_needs_no_torch() -> None:
+    """Its import takes longer than tokenizing a book, and a hundred times the memory."""
+    code = "import gptcli, sys; gptcli.tokenize; print('tokenizers' in sys.modules, 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, encoding="utf-8", check=True)
+    assert done.stdout.split() == ["True", "False"]
+
+
 def test_functions_survive_the_import_of_their_rooms() -> None:
     """A package gptcli.export or gptcli.bench would replace a function of the same name."""
     code = (

@@ -28,12 +28,14 @@ def test_a_run_resumes_with_the_settings_by_which_it_read_its_text(
     stated: dict[str, Any] = {"data.text_field": "body", "data.include": ["*.jsonl"], "data.val_fraction": 0.2}
     first = gptcli.train("texts", "runs/a", preset="nano", family="gpt2", settings=SHORT | stated)
     assert first.end.step == 4
-    more = {"train.max_steps": 6}
-    assert gptcli.train("texts", "runs/a", settings=more).end.step == 6, "nothing about the text was stated again"
-    config = gptcli.plan("texts", "runs/a", settings={"train.max_steps": 8}).config
+    same: dict[str, Any] = {"preset": "nano", "family": "gpt2"}
+    more = SHORT | {"train.max_steps": 6}
+    resumed = gptcli.train("texts", "runs/a", settings=more, **same)
+    assert resumed.end.step == 6, "nothing about the text was stated again"
+    config = gptcli.plan("texts", "runs/a", settings=more, **same).config
     assert (config.data.text_field, config.data.include, config.data.val_fraction) == ("body", ("*.jsonl",), 0.2)
     with pytest.raises(UsageError, match="other data"):
-        gptcli.plan("texts", "runs/a", settings={"data.text_field": "title"})
+        gptcli.plan("texts", "runs/a", settings=more | {"data.text_field": "title"}, **same)
 
 
 def test_a_run_of_an_earlier_version_reads_what_it_read_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,4 +48,5 @@ def test_a_run_of_an_earlier_version_reads_what_it_read_then(tmp_path: Path, mon
     then = {"data.include": ["*.txt", "*.md"]}
     gptcli.train("texts", "runs/a", preset="nano", family="gpt2", settings=SHORT | then)
     assert 'include = ["*.txt", "*.md"]' in (tmp_path / "runs/a/gptcli.toml").read_text(encoding="utf-8")
-    assert gptcli.train("texts", "runs/a", settings={"train.max_steps": 6}).end.step == 6
+    more = SHORT | {"train.max_steps": 6}
+    assert gptcli.train("texts", "runs/a", preset="nano", family="gpt2", settings=more).end.step == 6
