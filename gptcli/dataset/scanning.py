@@ -59,6 +59,7 @@ class _Scan:
         self._formats: Counter[str] = Counter()
         self._skipped = list(found.skipped)
         self._beginnings: list[str] = []
+        self._first_row = ""
         self._blank_rows = self._skipped_characters = 0
         self._skip_unknown = skip_unknown
         self._unknown: set[str] = set()
@@ -135,6 +136,8 @@ class _Scan:
         if self._duplicates.is_copy(digest, beginning):
             return
         self._documents.append(Document(source, index, characters, size, digest))
+        if source.findings.column and not self._first_row:
+            self._first_row = beginning[:_SHOWN_CHARACTERS]
         if len(self._beginnings) < _SHOWN_DOCUMENTS:
             self._beginnings.append(beginning[:_SHOWN_CHARACTERS])
 
@@ -151,7 +154,7 @@ class _Scan:
         columns = Counter(source.findings.column for source in self.used if source.findings.column)
         if columns:
             listed = "; ".join(words + (f" ({counted(n, 'file')})" if n > 1 else "") for words, n in columns.items())
-            beginning = self._beginnings[0]
+            beginning = self._first_row
             shown = repr(beginning[:_NOTED_CHARACTERS]) + (" …" if len(beginning) > _NOTED_CHARACTERS else "")
             yield f"Text of the rows: {listed}. First document: {shown}"
         yield f"Skipped {counted(self._blank_rows, 'blank row')}." if self._blank_rows else ""
@@ -171,7 +174,8 @@ class _Scan:
         dropped = "starts with a byte-order mark, which is dropped", "start with byte-order marks, which are dropped"
         yield _note(marked, *dropped)
         crlf = [source for source in self.used if source.findings.has_crlf]
-        yield _note(crlf, "has CRLF line ends; they are kept", "have CRLF line ends; they are kept")
+        kept = "; they are kept (`data.newline = lf` converts them)"
+        yield _note(crlf, f"has CRLF line ends{kept}", f"have CRLF line ends{kept}")
         if self._skipped_characters:
             unknown = sorted(self._unknown)
             named = ", ".join(map(repr, unknown[:_NAMED_CHARACTERS]))

@@ -140,10 +140,13 @@ def test_notes_about_bom_and_crlf(tmp_path: Path) -> None:
     assert (seen.characters, seen.bytes, seen.alphabet[:2]) == (10, 10, ("\n", "\r"))
     assert [note.removeprefix(f"'{path}' ") for note in seen.notes] == [
         "starts with a byte-order mark, which is dropped.",
-        "has CRLF line ends; they are kept.",
+        "has CRLF line ends; they are kept (`data.newline = lf` converts them).",
     ]
     file_of(tmp_path, "b.txt", b"\xef\xbb\xbfone\r\ntwo\r\n")
-    assert look_at(tmp_path).notes[2] == f"2 files have CRLF line ends; they are kept (the first: '{path}')."
+    assert (
+        look_at(tmp_path).notes[2]
+        == f"2 files have CRLF line ends; they are kept (`data.newline = lf` converts them) (the first: '{path}')."
+    )
 
 
 def test_runs_and_datasets_in_a_folder_are_skipped(tmp_path: Path) -> None:
