@@ -1,4 +1,4 @@
-"""The commands of the README and of docs/data.md work: the blocks marked `ci` are run, one after another, as a newcomer would type them.
+"""The commands of the README and of docs/data.md work: the blocks marked `ci` are run, as a newcomer would type them.
 
 A block is fenced as ```` ```sh ci ````. All blocks share one folder, in which `book.txt` lies, and `gptcli` is on the
 path. Each is a shell of its own, which stops at the first command that fails.
