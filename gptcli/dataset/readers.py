@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterator
 from gptcli.config import DataConfig
 from gptcli.dataset import plain_text
 from gptcli.dataset.compression import COMPRESSIONS
+from gptcli.dataset.formats import discord, docx, epub, html, mail, odt, pdf, telegram, whatsapp, xhtml
 from gptcli.dataset.rows.documents import row_reader
 from gptcli.dataset.rows.json_values import is_row, read_array, read_lines
 from gptcli.dataset.rows.parquet import read_parquet
 from gptcli.dataset.rows.table import read_csv, read_tsv
 from gptcli.dataset.separating import separated
 from gptcli.dataset.sources import OnBytes, Source, first_bytes
-from gptcli.errors import ConfigError
+from gptcli.errors import ConfigError, CorpusError
 
 Reader = Callable[[Source, OnBytes], Iterator[Iterator[str]]]
 
@@ -31,6 +32,15 @@ READERS: dict[str, Reader] = {
     ".csv": row_reader(read_csv),
     ".tsv": row_reader(read_tsv),
     ".parquet": row_reader(read_parquet),
+    ".docx": docx.read_documents,
+    ".odt": odt.read_documents,
+    ".epub": epub.read_documents,
+    ".html": html.read_documents,
+    ".htm": html.read_documents,
+    ".xhtml": xhtml.read_documents,
+    ".pdf": pdf.read_documents,
+    ".eml": mail.read_message,
+    ".mbox": mail.read_mailbox,
 }
 """Readers by file name suffix, in lower case. Every other source is plain text."""
 
@@ -38,11 +48,20 @@ TEXT = "text"
 TEXT_SUFFIXES = (".txt", ".text", ".md", ".markdown", ".rst", ".org", ".adoc", ".asciidoc", ".tex")
 """Suffixes of plain text that is read from folders by default."""
 
+CHATS: dict[str, list[tuple[str, Callable[[Source], bool], Reader]]] = {
+    ".txt": [("whatsapp", whatsapp.recognizes, whatsapp.read_documents)],
+    ".json": [
+        ("telegram", telegram.recognizes, telegram.read_documents),
+        ("discord", discord.recognizes, discord.read_documents),
+    ],
+}
+"""Readers of chat exports by suffix: the format's name, and the function that recognizes its files by their content."""
+
 
 def read_documents(source: Source, on_bytes: OnBytes) -> Iterator[Iterator[str]]:
     """The documents of a source, each in pieces. Raises CorpusError."""
     kind, settings = format_of(source), source.settings
-    documents = READERS.get(f".{kind}", plain_text.read_documents)(source, on_bytes)
+    documents = _readers().get(kind, plain_text.read_documents)(source, on_bytes)
     if settings.newline == "lf":
         documents = map(_with_line_feeds, documents)
     if settings.doc_separator and kind == TEXT:
@@ -51,13 +70,11 @@ def read_documents(source: Source, on_bytes: OnBytes) -> Iterator[Iterator[str]]
 
 
 def format_of(source: Source) -> str:
-    """The format of a source: a suffix of `READERS` without its dot, or "text". That of standard input is found in its
-    content."""
+    """The format of a source: a suffix of `READERS` without its dot, a name of `CHATS`, or "text"."""
     if source.settings.format != "auto":
         return source.settings.format
-    if source.suffix in READERS:
-        return source.suffix.removeprefix(".")
-    return _format_of_content(first_bytes(source)) if source.descriptor is not None else TEXT
+    source.findings.format = source.findings.format or _recognized(source)
+    return source.findings.format
 
 
 def has_documents(source: Source) -> bool:
@@ -72,9 +89,28 @@ def folder_patterns() -> list[str]:
 
 def require_format(data: DataConfig) -> None:
     """Raise ConfigError for a format that no reader has."""
-    formats = ["auto", TEXT, *(suffix.removeprefix(".") for suffix in READERS)]
+    formats = ["auto", TEXT, *_readers()]
     if data.format not in formats:
         raise ConfigError(f"`data.format` cannot be '{data.format}'.", f"Use one of {', '.join(formats)}.")
+
+
+def _readers() -> dict[str, Reader]:
+    """All readers by the name of their format."""
+    by_suffix = {suffix.removeprefix("."): reader for suffix, reader in READERS.items()}
+    return by_suffix | {name: reader for chats in CHATS.values() for name, _, reader in chats}
+
+
+def _recognized(source: Source) -> str:
+    """The format of a source by its suffix; that of chats and of standard input by the content."""
+    for name, recognizes, _ in CHATS.get(source.suffix, ()):
+        try:
+            if recognizes(source):
+                return name
+        except CorpusError:  # its reader says what is wrong
+            break
+    if source.suffix in READERS:
+        return source.suffix.removeprefix(".")
+    return _format_of_content(first_bytes(source)) if source.descriptor is not None else TEXT
 
 
 def _format_of_content(start: bytes) -> str:

@@ -42,6 +42,8 @@ BeginStage = Callable[[str], OnBytes]
 class Findings:
     """Facts that a reader notes about a source while it reads it. They are those of the latest whole pass."""
 
+    format: str = ""
+    """The format that was recognized."""
     encoding: str = ""
     """The encoding that `auto` found."""
     has_mark: bool = False

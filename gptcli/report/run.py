@@ -167,6 +167,8 @@ def evaluations(metrics: Path) -> list[Evaluation]:
         return found
     with suppress(OSError), open(metrics, "rb") as lines:
         for line in lines:
+            if b'"val/loss"' not in line:
+                continue  # parsing every logged step of a long run would take half a minute
             with suppress(ValueError, KeyError, TypeError):
                 values = strict_json(line)
                 found.append(Evaluation(int(values["step"]), float(values["val/loss"])))

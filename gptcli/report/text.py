@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+
+import numpy as np
 
 from gptcli.config import DataConfig
 from gptcli.dataset.finding import find_sources
@@ -13,9 +15,13 @@ from gptcli.dataset.folder import Split, open_dataset
 from gptcli.dataset.readers import read_documents
 from gptcli.dataset.refusals import utf8_alone
 from gptcli.dataset.scanning import scan
+from gptcli.dataset.splits import utf8_length
 from gptcli.dataset.vocabulary import choose_kind
 from gptcli.errors import TokenizerError
 from gptcli.tokenizer.tokenizer import Tokenizer, load_tokenizer
+
+PIECES = 10_000
+"""Most tokens of a text that a report lists."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,7 @@ class TokensReport:
     distinct_tokens: int
     bytes_per_token: float
     pieces: tuple[Piece, ...]
+    """The first `PIECES` tokens."""
     kind: str = "tokens"
 
 
@@ -138,29 +145,44 @@ def describe_tokenizer(path: Path) -> TokenizerReport:
 
 
 def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
-    """Tokenize a text and describe its pieces. Raises TokenizerError or CorpusError."""
+    """Tokenize a text and describe its first pieces. Raises TokenizerError or CorpusError."""
     tokenizer = load_tokenizer(tokenizer_path)
+    characters = tokens = size = 0
+    seen = np.zeros(tokenizer.vocab_size, dtype=np.bool_)
+    shown: list[int] = []
+
+    def counted(pieces: Iterable[str]) -> Iterator[str]:
+        nonlocal characters, size
+        for piece in pieces:
+            characters += len(piece)
+            size += utf8_length(piece)
+            yield piece
+
     with utf8_alone(), find_sources([str(text_path)], DataConfig()) as found:
         documents = chain.from_iterable(read_documents(source, lambda _count: None) for source in found.sources)
-        text = "".join(chain.from_iterable(documents))
-    try:
-        pieces = tokenizer.pieces(text)
-    except TokenizerError as error:
-        raise TokenizerError(
-            error.message, "Give a tokenizer that was made for this text, or a BPE tokenizer."
-        ) from None
-    size = sum(len(content) for _, content in pieces)
+        try:
+            for ids in tokenizer.encode_pieces(counted(chain.from_iterable(documents))):
+                seen[ids] = True
+                tokens += len(ids)
+                shown += ids[: PIECES - len(shown)].tolist()
+        except TokenizerError as error:
+            hint = "Give a tokenizer that was made for this text, or a BPE tokenizer."
+            raise TokenizerError(error.message, hint) from None
     return TokensReport(
         tokenizer_path=str(tokenizer_path),
         text_path=str(text_path),
         tokenizer=summary_of(tokenizer),
-        characters=len(text),
+        characters=characters,
         bytes=size,
-        tokens=len(pieces),
-        distinct_tokens=len({token for token, _ in pieces}),
-        bytes_per_token=size / max(1, len(pieces)),
-        pieces=tuple(Piece(token, content.decode(errors="replace"), content.hex()) for token, content in pieces),
+        tokens=tokens,
+        distinct_tokens=int(seen.sum()),
+        bytes_per_token=size / max(1, tokens),
+        pieces=tuple(_piece(token, tokenizer.token_bytes(token)) for token in shown),
     )
+
+
+def _piece(token: int, content: bytes) -> Piece:
+    return Piece(token, content.decode(errors="replace"), content.hex())
 
 
 def describe_text(path: Path) -> TextReport:

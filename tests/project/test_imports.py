@@ -30,7 +30,15 @@ NARROWER: dict[str, set[str]] = {
 }
 """Rooms that may import less than all below them."""
 
-HOMES = {"typer": "cli", "rich": "ui", "tensorboard": "runs", "gguf": "interop"}
+HOMES = {
+    "typer": "cli",
+    "rich": "ui",
+    "tensorboard": "runs",
+    "gguf": "interop",
+    "lxml": "dataset",
+    "pypdf": "dataset",
+    "ijson": "dataset",
+}
 """Libraries that live in one room."""
 
 ONE_FILE = {"tensorboard"}
@@ -77,7 +85,7 @@ def _house_problem(module: str, room: str, imported: str) -> list[str]:
     if room == "__main__":
         allowed = {"cli", "signals"}
     elif room == "":
-        allowed = {"api"}
+        allowed = set(ROOMS[ROOMS.index("api") :])
     else:
         allowed = NARROWER.get(room, set(ROOMS[ROOMS.index(room) + 1 :]))
     return [] if target in allowed else [f"{module} imports {imported}"]
@@ -93,6 +101,8 @@ def imports(module: str, source: str) -> set[str]:
             # Relative imports are not used in this house; they would hide where they point.
             assert not node.level, f"{module} has a relative import"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif module == "gptcli" and isinstance(node, ast.Call):
+            continue  # it imports by a table that test_public_names.py compares with its import statements
         elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
             target = node.args[0] if node.args else None
             assert isinstance(target, ast.Constant), f"{module} imports what cannot be read from its source"
@@ -132,7 +142,7 @@ def test_imports_point_down() -> None:
         ("gptcli.tokenizer.char", "from gptcli.checkpoints import names"),
         ("gptcli.config", "import gptcli.model.gpt"),
         ("gptcli.errors", "from gptcli.config import RunConfig"),
-        ("gptcli", "from gptcli.training.loop import Loop"),
+        ("gptcli", "from gptcli.ui.console import Output"),
         ("gptcli.report.run", "from gptcli.api import train"),
         ("gptcli.cli.train", "from torch.utils.tensorboard import SummaryWriter"),
         ("gptcli.cli.train", "from torch.utils import tensorboard"),

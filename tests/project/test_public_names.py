@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -33,6 +34,13 @@ def test_the_public_names() -> None:
     assert set(gptcli.__all__) == PUBLIC
     assert all(callable(getattr(gptcli, name)) or name == "Report" for name in PUBLIC)
     assert set(dir(gptcli)) >= PUBLIC | {"__version__"}
+
+
+def test_the_homes_are_those_that_type_checkers_see() -> None:
+    tree = ast.parse((ROOT / "gptcli/__init__.py").read_text(encoding="utf-8"))
+    statements = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+    seen = {node.module: tuple(name.name for name in node.names) for node in statements}
+    assert {home: names for home, names in seen.items() if (home or "").startswith("gptcli.")} == gptcli._HOMES
 
 
 def test_an_unknown_name() -> None:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from gptcli.cli.app import app
 from gptcli.config import ModelConfig
 from gptcli.interop.huggingface import config_to_hf
+from gptcli.report import text as text_report
 from gptcli.report.run import Comparison, Difference, RunSummary, evaluations
 from gptcli.ui.console import Output
 from gptcli.ui.reports import show_report
@@ -238,6 +239,16 @@ def test_pieces(workplace: Path, tmp_path: Path, tokenizer: str) -> None:
     assert found["tokens"] == found["bytes"] == len(found["pieces"]) == 120
     assert [piece["text"] for piece in found["pieces"][:5]] == list("def x")
     assert found["pieces"][0]["hex"] == "64"
+
+
+def test_a_long_text_is_counted_whole_and_listed_in_part(
+    workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "line.txt").write_text("def x\n" * 20, encoding="utf-8")
+    monkeypatch.setattr(text_report, "PIECES", 7)
+    report = text_report.describe_tokens(workplace / "runs/book/tokenizer.json", tmp_path / "line.txt")
+    assert (report.tokens, report.distinct_tokens, report.characters) == (120, 6, 120)
+    assert [piece.text for piece in report.pieces] == list("def x\nd")
 
 
 def test_text(workplace: Path) -> None:
