@@ -277,6 +277,12 @@ def test_a_row_that_is_too_long_is_refused_before_it_is_read_whole(
     assert documents(file_of(tmp_path, "b.csv", as_csv([{"text": "x" * 200_000}]))) == ["x" * 200_000]
 
 
+def test_a_number_between_two_pieces_is_one_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "CHUNK_BYTES", 3)
+    monkeypatch.setattr(json_values, "_MIN_READ", 3)
+    assert documents(file_of(tmp_path, "a.json", '["a", 12345678, "b"]'), errors="skip") == ["a", "b"]
+
+
 def test_rows_are_read_one_by_one(tmp_path: Path) -> None:
     """The first row of a long file is there before the rest is read."""
     rows = [{"text": f"row number {number}, of several hundred thousand"} for number in range(60_000)]
