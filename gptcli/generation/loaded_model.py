@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -13,7 +13,8 @@ import torch
 
 from gptcli.checkpoints.finding import find_model
 from gptcli.checkpoints.model_folder import read_model, read_model_config
-from gptcli.config import DtypeName, SamplingConfig, parse_section
+from gptcli.config import DataConfig, DtypeName, SamplingConfig, parse_section
+from gptcli.config.values import nest
 from gptcli.dataset.preparing import OnProgress
 from gptcli.errors import OutOfMemoryError, UsageError, counted
 from gptcli.generation.context_window import require_memory
@@ -120,11 +121,17 @@ class LoadedModel:
         *,
         stride: int | None = None,
         include: Sequence[str] | None = None,
+        settings: Mapping[str, Any] | None = None,
         unknown: Unknown = "error",
         on_progress: OnProgress = lambda _stage, _done, _total: None,
     ) -> Scores:
-        """Loss, perplexity, and bits per byte and character of text files and folders; see `score_texts`."""
-        return score_texts(self.model, self.tokenizer, texts, include, stride, unknown=unknown, on_progress=on_progress)
+        """Loss, perplexity, and bits per byte and character of text files and folders; see `score_texts`.
+
+        `settings` are fields of the config's section `data` by dotted name, such as {"data.encoding": "cp1252"}.
+        """
+        values = nest({"data.include": include} | dict(settings or {}))
+        data = parse_section(DataConfig, values.get("data", {}))
+        return score_texts(self.model, self.tokenizer, texts, data, stride, unknown=unknown, on_progress=on_progress)
 
     def describe(self, texts: int = 1) -> str:
         """One line about the model while it decodes `texts` texts at once: weights, dtype, device, threads on a CPU."""

@@ -24,9 +24,11 @@ import torch
 from torch import Tensor
 
 from gptcli.config import DataConfig
-from gptcli.dataset.corpus import Corpus, scan
+from gptcli.dataset.corpus import Corpus
+from gptcli.dataset.finding import find_sources
 from gptcli.dataset.preparing import OnProgress
-from gptcli.dataset.sources import Source, find_sources, naming
+from gptcli.dataset.scanning import scan
+from gptcli.dataset.sources import Source, naming
 from gptcli.errors import CorpusError, UsageError
 from gptcli.model.devices import to_device
 from gptcli.model.gpt import GPT
@@ -140,7 +142,7 @@ def score_texts(
     model: GPT,
     tokenizer: Tokenizer,
     texts: str | Path | Sequence[str | Path],
-    include: Sequence[str] | None = None,
+    data: DataConfig,
     stride: int | None = None,
     *,
     unknown: Unknown = "error",
@@ -148,8 +150,8 @@ def score_texts(
 ) -> Scores:
     """Score text files, or `-` for standard input, each by itself.
 
-    Folders give the files that match the patterns `include`, by default those that `train` reads. `stride` None is half
-    a context. `on_progress` is called with "scoring", the bytes scored so far, and all bytes.
+    `data` says which files folders give and how they are read, as for `train`. `stride` None is half a context.
+    `on_progress` is called with "scoring", the bytes scored so far, and all bytes.
 
     Raises UsageError for a context of one token or a stride beyond the context, CorpusError for files that are not text
     or too short, and TokenizerError for characters that the tokenizer does not know, unless `unknown` is "skip".
@@ -162,9 +164,8 @@ def score_texts(
         raise UsageError(
             f"`stride` is {chosen:,}, and the context is {context:,} tokens.", f"Use `stride = {context}` at most."
         )
-    patterns = DataConfig().include if include is None else include
-    with find_sources(text_paths(texts), patterns) as sources:
-        corpus = scan(sources, lambda _count: None, skip_unknown=tokenizer if unknown == "skip" else None)
+    with find_sources(text_paths(texts), data) as found:
+        corpus = scan(found, lambda _count: None, skip_unknown=tokenizer if unknown == "skip" else None)
         scores = list[Score]()
         for source in corpus.sources:
             before = sum(score.bytes for score in scores)

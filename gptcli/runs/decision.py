@@ -99,7 +99,7 @@ class Resume:
             return False  # building the config reports it
 
     def kept(self, request: Request) -> Values:
-        """Budgets, rhythms and choices for the machine, as they were stored.
+        """Budgets, rhythms, choices for the machine, and how its text is read, as they were stored.
 
         A field that is open there (None) stays open, whatever a preset or the recipe of fine-tuning says.
         """
@@ -111,10 +111,11 @@ class Resume:
         elif self.states_another_time(request):
             keys -= {"train.max_steps"}
         sections = {"optim": self.run.config.optim, "train": self.run.config.train}
-        return {
+        kept: Values = {
             section: {name: value for name, value in values if f"{section}.{name}" in keys}
             for section, values in sections.items()
         }
+        return kept | {"data": self.run.config.data.model_dump()}
 
 
 Decision = NewRun | FineTune | Resume

@@ -31,7 +31,7 @@ from gptcli.runs.plan import Plan
 from gptcli.runs.time_left import TimeLeft
 from gptcli.ui.chart import Points, axis, curve
 from gptcli.ui.console import Output, live_display, printable
-from gptcli.ui.preparing import PreparingDisplay, describe, figures
+from gptcli.ui.preparing import PreparingDisplay, describe, figures, show_skipped
 
 SECONDS_BETWEEN_ROWS = 30.0
 LOWEST_CURVE, HIGHEST_CURVE = 6, 20
@@ -91,6 +91,7 @@ class _Progress:
     def __init__(self, output: Output, plan: Plan) -> None:
         for note in [describe(plan.dataset), *plan.notes]:
             output.note(note)
+        show_skipped(output, plan.summary.skipped)
         output.detail(f"Training on {plan.device}, torch.compile {plan.config.train.compile}.")
         self._output = output
         self._max_steps = plan.config.train.max_steps or 0

@@ -48,6 +48,9 @@ def test_what_is_valid_is_accepted(name: str, tmp_path: Path, monkeypatch: pytes
     if name == "sampling":
         monkeypatch.setattr(TARGETS[name], "values", (1,))
         monkeypatch.setattr(TARGETS[name], "fields", ("top_k", "seed", "temperature", "top_p"))
+    if name == "rows":
+        monkeypatch.setattr(TARGETS[name], "settings", ({},))
+        monkeypatch.setattr(TARGETS[name], "encodings", ("utf-8",))
     if name == "corpus":
         monkeypatch.setattr(TARGETS[name], "suffixes", (".txt",))
     accepted = [survives(target, Random(number)) for target in [TARGETS[name](tmp_path)] for number in range(10)]
