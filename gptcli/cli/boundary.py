@@ -58,8 +58,8 @@ def exit_code_of(run: Callable[[], int | None]) -> int:
         if not isinstance(ended.__context__, BrokenPipeError):
             raise
         return _handle(ended.__context__)
-    except BaseException as error:
-        return _handle(error)
+    except BaseException as error:  # of typer, or of a command's module as it is imported
+        return _handle(error, debug="--debug" in sys.argv)
 
 
 def replace_closed_outputs() -> None:

@@ -146,7 +146,7 @@ class TrainConfig(Section):
     init_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     """SHA-256 of those weights in float32 (default: not checked). Other weights are refused."""
     max_steps: Count | None = None
-    """Number of updates, which the schedule spans (default: from `epochs`, `max_time` or the preset)."""
+    """Number of updates; the schedule ends there (default: from `epochs`, `max_time` or the preset)."""
     epochs: Annotated[Finite, Field(gt=0, le=MAX_COUNT)] | None = None
     """Passes over the training text (default: no limit)."""
     max_time: Duration | None = None
@@ -162,7 +162,7 @@ class TrainConfig(Section):
     log_every: Count = 10
     """Steps between log entries."""
     eval_tokens: Count = 2**20
-    """Largest number of validation tokens per evaluation. It scores the same tokens each time."""
+    """Largest number of validation tokens per evaluation. Every evaluation scores the same ones."""
     keep_checkpoints: Annotated[int, Field(ge=2)] = 2
     """Number of newest checkpoints to keep."""
     activation_checkpointing: bool = False
@@ -203,11 +203,11 @@ class SamplingConfig(Section):
     min_p: Annotated[Finite, Field(ge=0, le=1)] = 0.0
     """Sample from tokens at least this fraction as likely as the most likely one."""
     repetition_penalty: Positive = 1.0
-    """Divisor that makes repeated tokens less likely if above 1."""
+    """Above 1: makes tokens that occurred before less likely."""
     num_samples: Count = 1
     """Number of samples to generate, all at once."""
     stop: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)] = ()
-    """Texts that end a sample, which are not part of it."""
+    """Texts that end a sample and are left out of it."""
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = DEFAULT_SEED
     """Seed of the first sample. Sample number i uses seed + i; the command line draws a fresh seed if none is given."""
 

@@ -2,8 +2,8 @@
 
 A reader yields the documents of a source in the same order each time. A document is an iterator of non-empty pieces of
 text, which the caller exhausts before asking for the next document. The reader calls `on_bytes` with the number of
-bytes that it has read; `source.settings` says how to read them. To add a format, write a module like `plain_text`, or
-for rows a function like those in `rows`, and add its suffix to `READERS`.
+bytes that it has read; `source.settings` says how to read them. To add a format, write a module like
+`formats/html.py`, or for rows a function like those in `rows`, and add its suffix to `READERS`.
 """
 
 from __future__ import annotations

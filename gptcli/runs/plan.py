@@ -32,6 +32,7 @@ from gptcli.runs.decision import Decision, FineTune, Resume, check, decide, trai
 from gptcli.runs.pretrained import require_its_tokenizer, stored_initial_state
 from gptcli.runs.request import Request
 from gptcli.storage import FolderLock, disk_errors
+from gptcli.training.muon import is_muons
 from gptcli.training.schedule import learning_rate
 
 
@@ -204,7 +205,7 @@ def _disk(config: RunConfig) -> int:
     shapes = parameter_shapes(config.model).items()
     weights = sum(shape.numel() for _, shape in shapes)
     muon = config.optim.optimizer == "muon"
-    single = sum(shape.numel() for name, shape in shapes if muon and name.startswith("h.") and len(shape) == 2)
+    single = sum(shape.numel() for name, shape in shapes if muon and is_muons(name, shape))
     return 4 * (2 * weights + 2 * weights - single)
 
 

@@ -1,10 +1,10 @@
 """Muon: momentum whose matrices are orthogonalized before they update the weights.
 
 Jordan et al. 2024 (https://kellerjordan.github.io/posts/muon). The momentum of a matrix is replaced by the nearest
-matrix with equal singular values, so that directions in which the gradient is small are learned as fast as those in
-which it is large. Newton-Schulz iterations, which are matrix products only, find that matrix. An update is scaled to
+matrix whose singular values are all 1, so that directions in which the gradient is small are learned as fast as those
+in which it is large. Newton-Schulz iterations, which are matrix products only, find that matrix. An update is scaled to
 the size of AdamW's (Liu et al. 2025, "Muon is Scalable for LLM Training"), so that learning rate and weight decay have
-the same meaning.
+the same meaning; the best rate is about double.
 
 It updates the matrices inside the blocks. AdamW updates embeddings, head and vectors.
 
@@ -90,13 +90,14 @@ class Muon(torch.optim.Optimizer):
         return found
 
 
+def is_muons(name: str, shape: torch.Size) -> bool:
+    """Whether Muon updates a parameter: the matrices inside the blocks, without routers."""
+    return name.startswith("h.") and len(shape) == 2 and not name.endswith("router.weight")
+
+
 def muon_over(model: GPT, config: OptimConfig) -> Muon:
     """Muon for the matrices inside the blocks of a model."""
-    parameters = {
-        name: parameter
-        for name, parameter in model.named_parameters()
-        if name.startswith("h.") and parameter.dim() == 2 and not name.endswith("router.weight")
-    }
+    parameters = {name: parameter for name, parameter in model.named_parameters() if is_muons(name, parameter.shape)}
     rows = [*model.config.qkv_rows]
     return Muon(parameters, config, {name: rows for name in parameters if name.endswith("attn.c_attn.weight")})
 

@@ -47,18 +47,18 @@ def room_for_gradients(
 
 @contextmanager
 def room_for_optimizer(device: torch.device) -> Iterator[None]:
-    """A context for an update, the first of which allocates AdamW's state. Raises OutOfMemoryError."""
+    """A context for an update, the first of which allocates the optimizer's state. Raises OutOfMemoryError."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        message = f"The {DEVICE_NAMES[device.type]} has no room for AdamW's state."
+        message = f"The {DEVICE_NAMES[device.type]} has no room for the optimizer's state."
         raise OutOfMemoryError(message, SMALLER) from error
 
 
 def _fits(model: GPT, hidden: Hidden, optimizer: Optimizer, ids: Tensor, dtype: torch.dtype) -> bool:
-    """Whether a gradient of ids (b, T + 1) fits beside AdamW's state."""
+    """Whether a gradient of ids (b, T + 1) fits beside the optimizer's state."""
     _return_cached_memory(ids.device)
     try:
         kept = optimizer.state_to_come()

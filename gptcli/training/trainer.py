@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from gptcli.config import RunConfig
-from gptcli.config.presets import preset
+from gptcli.config.presets import FINE_TUNING_LR_SHARE, preset
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import NonFiniteError
 from gptcli.model.devices import to_device, torch_dtype
@@ -210,8 +210,11 @@ class Trainer:
 
     def retry_hint(self) -> str:
         """A lower learning rate to try after a training diverged."""
-        rate, usual = self.config.optim.lr, preset(self.config.preset)["optim"]["lr"]
-        lower = f"{usual:g}` (the preset's)" if rate > usual else f"{rate / 2:g}`"
+        rate, usual = self.config.optim.lr, preset(self.config.preset)["optim"]
+        its, ours = usual.get("optimizer", "adamw"), self.config.optim.optimizer
+        known = usual["lr"] * FINE_TUNING_LR_SHARE[its] / FINE_TUNING_LR_SHARE[ours]  # Muon's rates are about double
+        whose = " (the preset's)" if its == ours else ""
+        lower = f"{known:g}`{whose}" if rate > known else f"{rate / 2:g}`"
         return f"Try a lower learning rate, such as `optim.lr = {lower}."
 
     def _next_batch(self) -> Tensor:

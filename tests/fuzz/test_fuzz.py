@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gptcli.checkpoints import small_files
+from gptcli.dataset.readers import READERS
 from tests.fuzz import document_targets, targets
 from tests.fuzz.checking import survives
 from tests.fuzz.target import Target
@@ -29,6 +30,11 @@ slow = settings(
 @pytest.fixture(scope="module", params=list(TARGETS))
 def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Target:
     return TARGETS[request.param](tmp_path_factory.mktemp(request.param))
+
+
+def test_every_document_format_has_a_target() -> None:
+    formats = {suffix[1:] for suffix, reader in READERS.items() if "dataset.formats" in reader.__module__}
+    assert formats - {"htm"} <= document_targets.DOCUMENT_TARGETS.keys()
 
 
 @slow
