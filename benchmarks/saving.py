@@ -12,6 +12,7 @@ updates. `resumed` repeats it in a session that resumes the run.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -62,7 +63,7 @@ def session(out: str, shape: dict[str, int], steps: int) -> dict[str, float]:
     began = time.perf_counter()
     api.train("book.txt", out, preset="nano", family="gpt2", settings=settings, on_event=on_event)
     ended = time.perf_counter()
-    gaps = {step: after[1] - before[2] for before, after in zip(spans, spans[1:], strict=False) for step in [before[0]]}
+    gaps = {step: after[1] - before[2] for before, after in itertools.pairwise(spans) for step in [before[0]]}
     update = median(end - start for _, start, end, _, _ in spans[2:])
     work = median(end - start for _, _, _, start, end in spans[2:])
     quiet = median(gap for step, gap in gaps.items() if step % (EVERY // 2))

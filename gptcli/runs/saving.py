@@ -19,13 +19,13 @@ from torch import Tensor
 
 from gptcli.checkpoints.checkpoint import Checkpoint, Progress, prune_checkpoints, save_checkpoint
 from gptcli.checkpoints.run_folder import StoredRun, create_run, replace_weights
-from gptcli.dataset.folder import Dataset
 from gptcli.errors import GptcliError, ModelFolderError, StorageError
 from gptcli.interop.huggingface import tensors_from_hf, tensors_to_hf
 from gptcli.machine import free_memory, process_memory
 from gptcli.runs.events import CheckpointSaved, SaveFailed
 from gptcli.runs.host_copy import HostCopy, copied_bytes
 from gptcli.runs.logs import MetricsLog
+from gptcli.runs.plan import Plan
 from gptcli.runs.writer import Outcome, SaveEvent, Writer
 from gptcli.storage import FolderLock
 from gptcli.training.state import TrainerState
@@ -54,28 +54,18 @@ class _BestWeights:
 class Saving:
     """The saves of one session of a run."""
 
-    def __init__(
-        self,
-        run: StoredRun,
-        dataset: Dataset,
-        lock: FolderLock,
-        log: MetricsLog,
-        *,
-        saved_step: int | None,
-        peak_memory: int,
-    ) -> None:
-        """`peak_memory` is that of training in host memory, without copies of its state: bytes."""
+    def __init__(self, plan: Plan, run: StoredRun, lock: FolderLock, log: MetricsLog) -> None:
         self.run = run
-        self.dataset = dataset
+        self.dataset = plan.dataset
         self.lock = lock
         self.log = log
-        self.saved_step = saved_step
+        self.saved_step = plan.begin if plan.checkpoint else None
         """Step of the newest checkpoint; None if there is none."""
         self.failed_saves = 0
         """Consecutive checkpoints that could not be written."""
         self.lost_best: StorageError | None = None
         """The reason why the best weights so far are not in the run folder; None if they are."""
-        self._peak_memory = peak_memory
+        self._peak_memory = plan.memory if plan.device.type == "cpu" else 0
         self._writer = Writer()
         self._writes_checkpoint = False
         self._best: _BestWeights | None = None

@@ -72,7 +72,7 @@ def train(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[Event
 
         metrics = logs.enter_context(closing(MetricsLog(run.path, progress.metrics_bytes)))
         board = logs.enter_context(closing(TensorBoardLog(run.path, plan.config, progress.step)))
-        saving = logs.enter_context(closing(_saving(plan, run, lock, metrics)))
+        saving = logs.enter_context(closing(Saving(plan, run, lock, metrics)))
         session = Session(_trainer(plan, run), progress, saving, should_stop=should_stop)
         try:
             for event in session.fit():
@@ -86,17 +86,6 @@ def train(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[Event
             with suppress(StorageError):
                 metrics.write(SaveFailed(progress.step, error.message, checkpoint=True))
             raise
-
-
-def _saving(plan: Plan, run: StoredRun, lock: FolderLock, metrics: MetricsLog) -> Saving:
-    return Saving(
-        run,
-        plan.dataset,
-        lock,
-        metrics,
-        saved_step=plan.begin if plan.checkpoint else None,
-        peak_memory=plan.memory if plan.device.type == "cpu" else 0,
-    )
 
 
 def _tidy_up(run: StoredRun, plan: Plan, progress: Progress, end: StopReason) -> RunFinished:

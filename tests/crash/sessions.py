@@ -52,7 +52,9 @@ class ForkServer:
         )
 
     def run(self, folder: Path, *, arguments: list[str] | None = None, **job: Any) -> int:
-        """`job` may have `watch`, `sabotage`, `file_size` (the largest file, in bytes) and `kill_after` (seconds)."""
+        """`job` may have `watch`, `sabotage`, `in_thread`, `file_size` (the largest file, in bytes) and `kill_after`
+        (seconds).
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"folder": str(folder), "arguments": arguments or TRAIN, **job}) + "\n")

@@ -1,9 +1,9 @@
 """The command line with a signal that arrives when it enters a phase of its work.
 
-    python -m tests.crash.signalled PHASE DELAY SIGNAL[,SIGNAL] train book.txt …
+    python -m tests.crash.signalled PHASE DELAY SIGNAL[,SIGNAL] [--in-thread] train book.txt …
 
 The process sends the signals to itself: the first one DELAY seconds after it entered the phase, the second one after
-the same time again.
+the same time again. With `--in-thread` a thread writes what is saved, as it does for large models.
 """
 
 from __future__ import annotations
@@ -76,6 +76,11 @@ def watch(function: str, call: int, enter: Callable[[], None]) -> None:
 
 if __name__ == "__main__":
     phase, delay, signums, *arguments = sys.argv[1:]
+    if arguments[0] == "--in-thread":
+        from gptcli.runs import saving  # not earlier: it imports torch, which is a phase
+
+        saving.DIRECT_BYTES = -1
+        arguments = arguments[1:]
     enter = signalling(float(delay), [int(signum) for signum in signums.split(",")])
     if phase in IMPORTED:
         sys.meta_path.insert(0, Importing(IMPORTED[phase], enter))  # type: ignore[arg-type]
