@@ -46,7 +46,7 @@ def session(out: str, shape: dict[str, int], steps: int) -> dict[str, float]:
         spans.append((self.completed_steps, began, time.perf_counter(), processor, time.process_time()))
         return update
 
-    Trainer.step = timed  # type: ignore[method-assign]
+    Trainer.step = timed  # type: ignore[assignment, method-assign]
     evaluated: list[int] = []
 
     def on_event(event: Event) -> None:

@@ -27,6 +27,7 @@ from gptcli.storage import (
     unnamed_file,
     write_file,
 )
+from gptcli.storage.manifest import read_back
 from tests.conftest import ROOT
 
 
@@ -119,6 +120,17 @@ def test_a_mismatch_is_found(tmp_path: Path) -> None:
     assert "has 2 bytes instead of 3" in mismatch(tmp_path, files, hashes=False)
     (tmp_path / "a").unlink()
     assert "missing" in mismatch(tmp_path, files)
+
+
+@pytest.mark.parametrize("found", [b"onetwX", b"onetw", b"onetwoo", b""])
+def test_what_reads_back_differently_is_an_error(tmp_path: Path, found: bytes) -> None:
+    pieces = [b"one", memoryview(b"two")]
+    path = tmp_path / "file"
+    path.write_bytes(b"onetwo")
+    assert read_back(path, pieces) == fingerprints(tmp_path)["file"]
+    path.write_bytes(found)
+    with pytest.raises(StorageError, match=r"file' was not stored"):
+        read_back(path, pieces)
 
 
 def test_a_log_grows_and_is_cut_on_request(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ class Saving:
 
     def finish_best_weights(self) -> Iterator[SaveEvent]:
         """Wait until it is known whether the run folder has the best weights so far."""
-        return self._writer.finish() if self._best else iter(())
+        return self._writer.finish(self._best.problem) if self._best else iter(())
 
     def close(self) -> None:
         """Wait for the thread, whatever it writes, and end it."""

@@ -32,10 +32,13 @@ class Writer:
         while self._pending and self._pending[0][0].done():
             yield from self._conclude()
 
-    def finish(self) -> Iterator[SaveEvent]:
-        """Wait for all writes; their events, and errors as in `report`."""
+    def finish(self, last: Future[StorageError | None] | None = None) -> Iterator[SaveEvent]:
+        """Wait for the writes up to `last`, by default for all; their events, and errors as in `report`."""
         while self._pending:
+            future, _ = self._pending[0]
             yield from self._conclude()
+            if future is last:
+                return
 
     def close(self) -> None:
         """Wait for all writes and end the thread; their outcomes are not reported."""
