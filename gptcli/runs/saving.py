@@ -75,9 +75,11 @@ class Saving:
 
         Raises StorageError if training must end: `is_last` says after a failure whether no later save makes up for it.
         """
+        if self._writes_checkpoint:
+            yield from self.finish()
         weights = tensors_to_hf(state.model, self.run.config.model)
         in_thread = self._pays_to_copy({**weights, **state.optimizer})
-        if self._writes_checkpoint or not in_thread:
+        if not in_thread:
             yield from self.finish()
         best, replaces = self._best, progress.step == self.saved_step
         model = best.tensors if best and best.step == progress.step else _source(weights, copy=in_thread)
@@ -88,12 +90,8 @@ class Saving:
             stored = progress
             if best and best.problem.result():
                 stored = replace(progress, best_val_loss=best.previous[0], best_step=best.previous[1])
-            self.log.flush()
             checkpoint = Checkpoint(stored, replace(state, model=model(), optimizer=optimizer()))
-            if self.lock.moved():
-                raise self._saved_after_a_move(checkpoint, replaces=replaces)
-            save_checkpoint(self.run.path, checkpoint, replace=replaces)
-            return _problem_of(lambda: prune_checkpoints(self.run.path, self.run.config.train.keep_checkpoints))
+            return self._write_checkpoint(checkpoint, replaces=replaces)
 
         def conclude(outcome: Outcome) -> Iterator[SaveEvent]:
             self._writes_checkpoint = False
@@ -157,6 +155,14 @@ class Saving:
             return False
         to_come = self._peak_memory - process_memory("cpu", trains=False)
         return size + max(size, to_come) <= free_memory(torch.device("cpu"))
+
+    def _write_checkpoint(self, checkpoint: Checkpoint, *, replaces: bool) -> StorageError | None:
+        """Write a checkpoint; returns a failure to delete the oldest ones. Raises StorageError or RunMoved."""
+        self.log.flush()
+        if self.lock.moved():
+            raise self._saved_after_a_move(checkpoint, replaces=replaces)
+        save_checkpoint(self.run.path, checkpoint, replace=replaces)
+        return _problem_of(lambda: prune_checkpoints(self.run.path, self.run.config.train.keep_checkpoints))
 
     def _conclude_checkpoint(self, step: int, outcome: Outcome, is_last: Callable[[], bool]) -> Iterator[SaveEvent]:
         try:
