@@ -1,6 +1,7 @@
 """gptcli: train GPT language models on your own text, and generate text from them.
 
-The functions of `gptcli.api` are available here. They are imported when first used, so that `import gptcli` is quick.
+The public names are imported when first used, each from its own module, so that `import gptcli` is quick and
+`gptcli.tokenize` loads no torch.
 """
 
 from __future__ import annotations
@@ -9,25 +10,15 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gptcli.api import (
-        Exported,
-        LoadedModel,
-        Piece,
-        Plan,
-        Prepared,
-        Report,
-        Run,
-        Sample,
-        Scores,
-        SpeedReport,
-        benchmark,
-        export,
-        inspect,
-        load,
-        plan,
-        tokenize,
-        train,
-    )
+    from gptcli.api import Run, plan, train
+    from gptcli.bench.speed import SpeedReport, benchmark
+    from gptcli.dataset.preparing import Prepared, tokenize
+    from gptcli.exports.export import Exported, export
+    from gptcli.generation.loaded_model import LoadedModel, load
+    from gptcli.generation.scoring import Scores
+    from gptcli.generation.stream import Piece, Sample
+    from gptcli.report.inspection import Report, inspect
+    from gptcli.runs.plan import Plan
 
 __version__ = "0.1.0"
 __all__ = [
@@ -50,10 +41,23 @@ __all__ = [
     "train",
 ]
 
+_HOMES = {
+    "gptcli.api": ("Run", "plan", "train"),
+    "gptcli.bench.speed": ("SpeedReport", "benchmark"),
+    "gptcli.dataset.preparing": ("Prepared", "tokenize"),
+    "gptcli.exports.export": ("Exported", "export"),
+    "gptcli.generation.loaded_model": ("LoadedModel", "load"),
+    "gptcli.generation.scoring": ("Scores",),
+    "gptcli.generation.stream": ("Piece", "Sample"),
+    "gptcli.report.inspection": ("Report", "inspect"),
+    "gptcli.runs.plan": ("Plan",),
+}
+
 
 def __getattr__(name: str) -> object:
-    if name in __all__:
-        return getattr(importlib.import_module("gptcli.api"), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(home), name)
     raise AttributeError(f"module 'gptcli' has no attribute '{name}'")
 
 

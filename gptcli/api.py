@@ -1,4 +1,4 @@
-"""The Python API: what each command of the command line does, as one function.
+"""`gptcli.train` and `gptcli.plan`. The other functions of the Python API live in the rooms that do their work.
 
 Nothing here prints, exits or installs signal handlers. Failures raise the exceptions of `gptcli.errors`.
 """
@@ -10,39 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gptcli.bench.speed import SpeedReport, benchmark
-from gptcli.dataset.preparing import Prepared, tokenize
-from gptcli.exports.export import Exported
-from gptcli.exports.export import export_model as export
-from gptcli.generation.loaded_model import LoadedModel, load
-from gptcli.generation.scoring import Scores
-from gptcli.generation.stream import Piece, Sample
-from gptcli.report.inspection import Report, inspect
 from gptcli.runs.events import Event, Planned, Preparing, RunFinished
 from gptcli.runs.plan import Plan, make_plan
 from gptcli.runs.request import ResumeMode, UnknownCharacters, new_request
 from gptcli.runs.session import train as train_plan
 from gptcli.training.trainer import never
-
-__all__ = [
-    "Exported",
-    "LoadedModel",
-    "Piece",
-    "Plan",
-    "Prepared",
-    "Report",
-    "Run",
-    "Sample",
-    "Scores",
-    "SpeedReport",
-    "benchmark",
-    "export",
-    "inspect",
-    "load",
-    "plan",
-    "tokenize",
-    "train",
-]
 
 
 @dataclass(frozen=True)
@@ -61,7 +33,7 @@ def train(
     *,
     preset: str | None = None,
     family: str | None = None,
-    config: Sequence[str | Path] = (),
+    config: str | Path | Sequence[str | Path] = (),
     settings: Mapping[str, Any] | None = None,
     resume: ResumeMode = "auto",
     unknown: UnknownCharacters = "error",
@@ -109,7 +81,7 @@ def plan(
     *,
     preset: str | None = None,
     family: str | None = None,
-    config: Sequence[str | Path] = (),
+    config: str | Path | Sequence[str | Path] = (),
     settings: Mapping[str, Any] | None = None,
     resume: ResumeMode = "auto",
     unknown: UnknownCharacters = "error",

@@ -46,13 +46,18 @@ def strict_json(content: bytes | str) -> Any:
     Raises ValueError for JSON that programs read in different ways or cannot use: duplicate keys, NaN and infinity,
     huge numbers, deep nesting, lone surrogates.
     """
-    text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
     try:
+        text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
         value = json.loads(
             text, object_pairs_hook=_object, parse_constant=_no_constant, parse_float=_float, parse_int=_int
         )
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        place = f" (line {error.lineno:,}, column {error.colno:,})" if text.strip() else ": it is empty"
+        raise ValueError(f"it is not JSON{place}") from None
+    except UnicodeDecodeError:
+        raise ValueError("it is not JSON: it is not text in UTF-8") from None
     if not _is_shallow(value):
         raise ValueError("it is nested too deeply")
     if _SURROGATE.search(text):

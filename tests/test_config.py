@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from gptcli.config import (
     CHANGEABLE_ON_RESUME,
     ModelConfig,
+    OptimConfig,
     RunConfig,
     SamplingConfig,
     build_config,
@@ -211,8 +212,16 @@ def test_unknown_keys(key: str, nearest: str | None) -> None:
         assert error.hint == f"Did you mean '{nearest}'?"
 
 
+def test_an_unknown_key_that_resembles_none() -> None:
+    hint = problem({"optim.foo": 1}).hint
+    assert hint.startswith("Settings of 'optim': ")
+    assert all(name in hint for name in OptimConfig.model_fields)
+
+
 def test_an_unknown_section() -> None:
-    assert problem({"trian.sed": 1}).hint == "Did you mean 'train'?"
+    error = problem({"trian.sed": 1})
+    assert "'trian.sed'" in error.message
+    assert error.hint == "Did you mean 'train.seed'?"
     hint = problem({"data.vocab_size": 1}).hint
     assert "'tokenizer.vocab_size'" in hint, "all that have the name"
     assert "'model.vocab_size'" in hint

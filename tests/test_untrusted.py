@@ -36,9 +36,9 @@ def test_valid_json() -> None:
         (b'["\\ud83d"]', "half a character"),
         (b'{"\\udc00": 1}', "half a character"),
         (b'{"a": 1', "line 1"),
-        (b"", "line 1"),
-        (b'["\xff"]', "utf-8"),
-        ('["a"]'.encode("utf-16"), "utf-8"),
+        (b"", "it is empty"),
+        (b'["\xff"]', "UTF-8"),
+        ('["a"]'.encode("utf-16"), "UTF-8"),
     ],
 )
 def test_refused_json(content: bytes, words: str) -> None:
@@ -79,3 +79,14 @@ def test_a_pipe_is_never_opened(tmp_path: Path) -> None:
 def test_plain_names() -> None:
     assert all(map(is_plain_name, ["model.safetensors", "a b", "step-1"]))
     assert not any(map(is_plain_name, ["", ".", "..", ".x", "a/b", "/a", "../a", "a\\b", "a\0"]))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"", "it is empty"), (b" \n", "it is empty"), (b'{"a": 1,\n oops}', "line 2, column 2"), (b"\xff{}", "UTF-8")],
+)
+def test_damaged_json_is_said_in_plain_words(content: bytes, words: str) -> None:
+    with pytest.raises(ValueError, match="it is not JSON") as caught:
+        strict_json(content)
+    assert words in str(caught.value)
+    assert not any(foreign in str(caught.value) for foreign in ("Expecting", "codec", "char "))

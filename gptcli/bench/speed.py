@@ -23,7 +23,7 @@ from gptcli.checkpoints.finding import find_model
 from gptcli.config import DEFAULT_SEED, DtypeName, RunConfig, SamplingConfig
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import UsageError
-from gptcli.generation.loaded_model import LoadedModel, Quantization
+from gptcli.generation.loaded_model import LoadedModel, Quantization, require_formats
 from gptcli.generation.placement import cpu_threads, decoding_threads
 from gptcli.generation.stream import Sample, generate
 from gptcli.model.cost import bytes_per_step, parameter_count, prefill_flops, training_flops
@@ -141,6 +141,7 @@ def benchmark(
     if model is not None and preset is not None:
         raise UsageError("A model and `preset` cannot be used together.", "Ask for one at a time.")
     options = BenchOptions(choose_device(device), dtype, batch_size, length, seed, quantize)
+    require_formats(dtype, quantize, options.device)  # before anything is measured
     if preset is not None:
         return measure(preset_target(preset, options), options.device, on_stage)
     path = find_model(model, quiet=quiet)

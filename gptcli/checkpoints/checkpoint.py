@@ -117,8 +117,9 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         threads = _THREADS.validate_python(state["threads"])
         scaler = dict(state["scaler"])
     except (KeyError, TypeError, ValueError) as error:  # pydantic's errors are ValueErrors
-        reason = error.errors()[0]["msg"].lower() if isinstance(error, ValidationError) else str(error)
-        raise ModelFolderError(f"'{folder / names.STATE}' cannot be read: {reason}.") from None
+        entry = ".".join(map(str, error.errors()[0]["loc"])) if isinstance(error, ValidationError) else str(error)
+        message = f"'{folder / names.STATE}' cannot be read: its entry {entry} is missing or has a wrong value."
+        raise ModelFolderError(message) from None
     if folder.name != names.checkpoint_name(progress.step):
         raise ModelFolderError(f"'{folder}' holds step {progress.step:,}, which is not what its name says.")
     is_random = {name: name.startswith(RANDOM_PREFIX) for name in tensors}

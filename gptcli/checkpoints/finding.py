@@ -21,6 +21,6 @@ def find_model(thing: str | Path | None, *, quiet: bool = True) -> Path:
         if run is None:
             raise ModelFolderError(f"There is no run under {names.RUNS_ROOT}/.", "Train one: gptcli train book.txt")
         return run
-    path = local_model(str(thing), quiet=quiet)
+    path = local_model(thing, quiet=quiet)
     run = names.RUNS_ROOT / path.name
     return run if path == Path(path.name) and not path.exists() and run.is_dir() else path

@@ -15,10 +15,12 @@ from gptcli.config import ModelConfig
 from gptcli.dataset.folder import is_dataset
 from gptcli.errors import ModelFolderError, TokenizerError, UsageError
 from gptcli.interop.huggingface import config_from_hf
-from gptcli.storage import MANIFEST_FILE
+from gptcli.storage import MANIFEST_FILE, disk_errors
 from gptcli.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 PICKLED = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
+_PICKLE_STARTS = (*(bytes([0x80, protocol]) for protocol in range(2, 6)), b"PK\x03\x04")
+"""First bytes of a pickle of protocol 2 to 5, and of the zip archive in which torch puts one."""
 _SHOWN_RUNS = 10
 
 
@@ -133,7 +135,10 @@ def _weights_folder(folder: Path, checkpoint: str) -> tuple[Path, tuple[str, ...
     if there:
         raise ModelFolderError(f"'{folder}' has no checkpoint '{checkpoint}'.", f"Choose one of: {', '.join(there)}.")
     if (folder / names.CHECKPOINTS).is_dir():  # a run, which has this folder from its start
-        hint = "Resume its training: run the same `gptcli train` command again."
+        hint = (
+            "Resume its training: run its `gptcli train` command again; "
+            "if the loss became NaN or infinite, add a lower `optim.lr` and `resume = never`."
+        )
         raise ModelFolderError(f"The run '{folder}' has no weights yet: it has no checkpoint.", hint)
     raise ModelFolderError(f"'{folder / names.MODEL}' is missing.", "Restore the folder from its source.")
 
@@ -162,5 +167,8 @@ def refuse_pickles(path: Path) -> None:
 
 
 def is_pickle(path: Path) -> bool:
-    """Whether a file has a suffix of pickled weights; folders may have any name."""
-    return path.suffix in PICKLED and path.is_file()
+    """Whether a file holds pickled weights, by its suffix and its first bytes; folders may have any name."""
+    if path.suffix not in PICKLED or not path.is_file():
+        return False
+    with disk_errors(path, "Reading"), open(path, "rb") as file:
+        return file.read(4).startswith(_PICKLE_STARTS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections import Counter
 from pkgutil import resolve_name
 from typing import Annotated, Any, NoReturn
@@ -30,17 +32,39 @@ class _Commands(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes | {"commands": {name: _Unloaded(name, help=COMMANDS[name]) for name in COMMANDS}})
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters, flags without `<bool>` in the help."""
+        return _bare_flags(super().get_params(ctx))
+
     def main(self, *arguments: Any, **options: Any) -> NoReturn:
         options |= {"prog_name": "gptcli", "standalone_mode": False}
         raise SystemExit(exit_code_of(lambda: super(_Commands, self).main(*arguments, **options)))
 
 
+def _bare_flags(parameters: list[Any]) -> list[Any]:
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False) and parameter.metavar is None:
+            parameter.metavar = ""
+    return parameters
+
+
 class Command(TyperCommand):
-    """A command that refuses an option given twice, of which typer would silently use the last; exits with 2."""
+    """A command that refuses empty values, options after `--`, and an option given twice; exits with 2.
+
+    Of an option given twice typer would silently use the last.
+    """
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters, flags without `<bool>` in the help: a value after them would be an argument."""
+        return _bare_flags(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse as typer does, after a check for repeated options."""
-        _, _, given = self.make_parser(ctx).parse_args(list(args))
+        """Parse as typer does, after these checks. What was typed stays in `ctx.obj`, for errors that quote it."""
+        from gptcli.cli.arguments import refuse_empty, refuse_options_as_files
+
+        refuse_options_as_files(args, [option for parameter in self.params for option in parameter.opts])
+        ctx.obj, _, given = self.make_parser(ctx).parse_args(list(args))
+        refuse_empty(ctx.obj, self.callback)
         for option, count in Counter(given).items():
             if isinstance(option, TyperOption) and count > 1 and not (option.multiple or option.is_flag):
                 ctx.fail(f"{' / '.join(option.opts)} was given {count} times: give it once.")
@@ -59,8 +83,14 @@ class _Unloaded(TyperCommand):
         function = getattr(module, f"{self.name}_", None) or getattr(module, str(self.name))
         only = typer.Typer(add_completion=False)
         epilog = getattr(module, f"{self.name}_examples".upper())
-        only.command(self.name, cls=Command, epilog=epilog)(guarded(function))
+        text = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(function) or "")  # typer keeps line breaks
+        only.command(self.name, cls=Command, help=text, epilog=epilog)(guarded(function))
         return typer.main.get_command(only)
+
+
+def commands_with(option: str) -> list[str]:
+    """The commands that have this option."""
+    return [name for name in COMMANDS if any(option in known.opts for known in _Unloaded(name).load().params)]
 
 
 app = typer.Typer(

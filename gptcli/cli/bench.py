@@ -46,7 +46,7 @@ def bench(
     from gptcli.cli.threads import spin_where_idle
 
     spin_where_idle()  # before torch is imported
-    from gptcli import api
+    import gptcli
     from gptcli.ui.console import Output
     from gptcli.ui.speed import show_speed
 
@@ -54,7 +54,7 @@ def bench(
         raise UsageError("`json` and `markdown` cannot be used together.", "Ask for one at a time.")
     output = Output(quiet, verbose, json, no_color)
     stated: dict[str, Any] = {} if seed is None else {"seed": seed}
-    report = api.benchmark(
+    report = gptcli.benchmark(
         run,
         preset=preset,
         batch_size=batch_size,

@@ -20,16 +20,6 @@ from gptcli.errors import GptcliError, Interrupted, OutOfMemoryError, StorageErr
 from gptcli.signals import unwind_on_signal
 
 BROKEN_PIPE_EXIT = 141
-_WORDING = {
-    "Value error, ": "",
-    "Input should be a valid integer, unable to parse string as an integer": "it must be a whole number",
-    "Input should be a valid number, unable to parse string as a number": "it must be a number",
-    "Input should be less than or equal to": "it must be at most",
-    "Input should be greater than or equal to": "it must be at least",
-}
-"""Words of typer's usage errors, and ours."""
-MAY_BE_EMPTY = ("prompt", "stop")
-"""Parameters for which an empty text has a meaning or an error message of its own."""
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
@@ -44,7 +34,6 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
                 wording.set(functools.partial(settings_as_flags, command))
                 with _frame(options):
-                    _refuse_empty(options)
                     command(*args, **options)
                 sys.stdout.flush()
             except BaseException as error:
@@ -124,23 +113,19 @@ def _explained(error: BaseException) -> GptcliError:
 
 def _usage_error(error: Any, arguments: Sequence[str]) -> UsageError:
     """A usage error of typer as one of ours."""
+    from gptcli.cli.arguments import unknown_option, wrong_number
+
     dashed = next((given for given in arguments if given.startswith("-") and Path(given).is_file()), None)
     if dashed:
         hint = f"For a file whose name begins with a dash write ./{dashed}"
+    elif hasattr(error, "possibilities") and error.ctx:
+        return unknown_option(error)
+    elif number := wrong_number(error):
+        return number
     else:
         hint = f"See {error.ctx.command_path} --help" if error.ctx else ""
-    message = error.format_message()
-    for theirs, ours in _WORDING.items():
-        message = message.replace(theirs, ours)
+    message = error.format_message().replace("Value error, ", "")
     return UsageError(message if message.endswith((".", "?")) else f"{message}.", hint)
-
-
-def _refuse_empty(options: dict[str, Any]) -> None:
-    """Raise UsageError for an empty value, which as a path would be the working folder."""
-    for name, value in options.items():
-        if name not in MAY_BE_EMPTY and "" in (value if isinstance(value, list) else [value]):
-            hint = "Give a value. A shell variable that is not set is empty."
-            raise UsageError(f"An empty value was given for `{name.strip('_')}`.", hint)
 
 
 def _frame(options: dict[str, Any]) -> AbstractContextManager[None]:

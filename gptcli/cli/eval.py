@@ -37,7 +37,7 @@ def eval_(
     no_color: options.NoColor = False,
 ) -> None:
     """Score texts with a model: loss, perplexity, bits per byte and per character."""
-    from gptcli import api
+    import gptcli
     from gptcli.ui.console import Output
     from gptcli.ui.preparing import PreparingDisplay
     from gptcli.ui.scores import show_scores
@@ -45,7 +45,7 @@ def eval_(
     output = Output(quiet, verbose, json, no_color)
     how: dict[str, Any] = {"dtype": options.dtype_or_none(dtype) or "float32"}
     how["quantize"] = None if quantize == "none" else "int8"
-    model = api.load(run, checkpoint=checkpoint, device=device, context=context, quiet=quiet, **how)
+    model = gptcli.load(run, checkpoint=checkpoint, device=device, context=context, quiet=quiet, **how)
     for note in model.notes:
         output.note(note)
     with PreparingDisplay(output) as display:

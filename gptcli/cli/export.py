@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from gptcli.cli import options
+from gptcli.errors import size
 
 if TYPE_CHECKING:
     from gptcli.exports.export import Exported, Format
@@ -35,7 +35,7 @@ def export(
         ),
     ] = "f32",
     out: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--out",
             "-o",
@@ -56,10 +56,10 @@ def export(
     no_color: options.NoColor = False,
 ) -> None:
     """Write a model in the format of another tool."""
-    from gptcli import api
+    import gptcli
     from gptcli.ui.console import Output
 
-    exported = api.export(
+    exported = gptcli.export(
         run,
         cast("Format", to),
         type=cast("GgufType", type),
@@ -79,7 +79,7 @@ def _show(exported: Exported, output: Output) -> None:
         output.note(f"{len(exported.kept_f16)} matrices stay f16, {reason}: {', '.join(kinds)}.")
     for note in exported.notes:
         output.note(note)
-    output.note(f"{exported.bytes:,} bytes. Open it with: {exported.hint}")
+    output.note(f"{size(exported.bytes)}. Open it with: {exported.hint}")
     if exported.url is not None:
         output.note(f"Uploaded to {exported.url}")
     if output.as_json:

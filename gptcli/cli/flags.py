@@ -2,7 +2,8 @@
 
 Below `cli/` a message names a setting in backticks: a config field (`optim.lr`) or a parameter of the Python API
 (`out`), with a value where one is suggested (`checkpoint = last`). The options of the running command say which flag it
-has; a config field without one is given with `--set`. Other text in backticks stays as it is.
+has, and those of `train` where it has none; any other config field is given with `--set`. Other text in backticks stays
+as it is.
 """
 
 from __future__ import annotations
@@ -50,6 +51,9 @@ def settings_as_flags(command: Callable[..., None], text: str) -> str:
     def typed(found: re.Match[str]) -> str:
         name, value = found[1], found[2] and found[2].strip("\"'")
         known = _parameters(command).get(name)
+        if known is None and name in _config_fields():
+            known = _namesakes(command).get(name.rpartition(".")[2])
+        known = known or _settings_of_train().get(name)
         words = known and known.with_value(value)
         if words is None and name in _config_fields():
             words = name if value is None else f"--set {shlex.quote(f'{name}={value}')}"
@@ -58,12 +62,28 @@ def settings_as_flags(command: Callable[..., None], text: str) -> str:
     return _SETTING.sub(typed, text)
 
 
+def flag_of(command: Callable[..., None], parameter: str) -> str:
+    """The flag of a parameter of a command, or the name of an argument: `--max-steps`, `RUN`."""
+    return _parameters(command)[parameter.strip("_")].text
+
+
 def stated_settings(command: Callable[..., None], values: Mapping[str, Any]) -> dict[str, Any]:
     """The config fields that were given as options: {"train.max_steps": 100}. `values` has all parameters by name."""
     return {
         info.key: values[name]
         for name, _, info in _declarations(command)
         if isinstance(info, SettingInfo) and values[name] is not None and values[name] is not False
+    }
+
+
+def numbers(command: Callable[..., None]) -> dict[str, tuple[type[int] | type[float], ParameterInfo]]:
+    """The parameters of a command that are numbers, with their declarations."""
+    found = {name: (kind, info) for name, kind, info in _declarations(command)}
+    return {
+        name: (number, info)
+        for name, (kind, info) in found.items()
+        for number in (int, float)
+        if number in (get_args(kind) or (kind,))
     }
 
 
@@ -119,6 +139,22 @@ def _flag(info: ParameterInfo) -> str | None:
     """The long name of an option; in `Annotated`, typer keeps the first name where it keeps defaults elsewhere."""
     names = (info.default, *(info.param_decls or ()))
     return next((name for name in names if isinstance(name, str) and name.startswith("--")), None)
+
+
+@cache
+def _namesakes(command: Callable[..., None]) -> dict[str, _Typed]:
+    """The options that set no field of the config, by name: `--vocab-size` of `inspect`."""
+    plain = {name for name, _, info in _declarations(command) if isinstance(info, OptionInfo)}
+    plain -= {name for name, _, info in _declarations(command) if isinstance(info, SettingInfo)}
+    return {name: typed for name, typed in _parameters(command).items() if name in plain}
+
+
+@cache
+def _settings_of_train() -> dict[str, _Typed]:
+    """The config fields and `resume` as `train` has them: other commands name them for the next training."""
+    from gptcli.cli.train import train
+
+    return {name: typed for name, typed in _parameters(train).items() if name in _config_fields() or name == "resume"}
 
 
 @cache

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gptcli.cli import options
+from gptcli.config.presets import preset_vocabulary
 
 INSPECT_EXAMPLES = "gptcli inspect runs/book   ·   gptcli inspect --preset gpt2   ·   gptcli inspect runs/book book.txt"
 
@@ -28,7 +29,7 @@ def inspect(
             "--vocab-size",
             metavar="V",
             min=1,
-            help="With --preset (default: 65; gpt2: 50257).",
+            help=f"With --preset (default: {preset_vocabulary('tiny')}; gpt2: {preset_vocabulary('gpt2')}).",
             rich_help_panel=options.MODEL_PANEL,
         ),
     ] = None,
@@ -42,13 +43,13 @@ def inspect(
     no_color: options.NoColor = False,
 ) -> None:
     """Show what something is: parts, shapes, memory, counts."""
-    from gptcli import api
+    import gptcli
     from gptcli.report.run import RunReport
     from gptcli.ui.console import Output
     from gptcli.ui.reports import show_report
 
     output = Output(quiet, verbose, json, no_color)
-    report = api.inspect(
+    report = gptcli.inspect(
         *(things or []),
         preset=preset,
         family=family,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os.path
+import shlex
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +13,7 @@ import typer
 from gptcli.cli import options
 from gptcli.cli.flags import stated_settings
 from gptcli.cli.options import setting
-from gptcli.errors import TokenizerError, UsageError
+from gptcli.errors import GptcliError, TokenizerError, UsageError
 
 SAMPLE_EXAMPLES = "gptcli sample -p 'ROMEO:'   ·   gptcli sample runs/book -n 500 -t 0.7 --stop 'The End'"
 CHOICE, AMOUNT = "Choosing tokens", "How much"
@@ -45,7 +48,12 @@ def sample(
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
     debug: options.Debug = False,
-    json: options.Json = False,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print each sample as one JSON object on a line.", rich_help_panel=options.OUTPUT_PANEL
+        ),
+    ] = False,
     no_color: options.NoColor = False,
 ) -> None:
     """Generate text with a trained model."""
@@ -53,7 +61,7 @@ def sample(
 
     stated = stated_settings(sample, locals())
     spin_where_idle()  # before torch is imported, which reads the setting once
-    from gptcli import api
+    import gptcli
     from gptcli.generation.loaded_model import sampling_config, turns
     from gptcli.ui.console import Output
     from gptcli.ui.generated import show_samples
@@ -63,7 +71,8 @@ def sample(
     config = sampling_config(**given)
     prompts = _prompts(prompt, prompt_file, interactive)
     how: dict[str, Any] = {"dtype": options.dtype_or_none(dtype), "quantize": None if quantize == "none" else "int8"}
-    model = api.load(run, checkpoint=checkpoint, device=device, context=context, quiet=quiet, **how)
+    with _meant_as_prompt(run if prompt is None else None):
+        model = gptcli.load(run, checkpoint=checkpoint, device=device, context=context, quiet=quiet, **how)
     for note in model.notes if run else (f"Sampling from {model.path}, the newest run.", *model.notes):
         output.note(note)
     output.detail(model.describe(config.num_samples))
@@ -77,6 +86,17 @@ def sample(
             continue
         echo = not (no_echo or interactive)
         show_samples(model.stream(encoded, own), encoded, output, count=own.num_samples, echo=echo, raw=raw)
+
+
+@contextmanager
+def _meant_as_prompt(run: str | None) -> Iterator[None]:
+    """Add the option for a prompt to the error about a run with spaces that does not exist."""
+    try:
+        yield
+    except GptcliError as error:
+        if run is not None and " " in run.strip() and not os.path.exists(run):
+            error.hint = f"To continue this text, use --prompt {shlex.quote(run)}"
+        raise
 
 
 def _prompts(prompt: str | None, prompt_file: str | None, interactive: bool) -> Iterable[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,7 +15,7 @@ TOKENIZE_EXAMPLES = (
 
 def tokenize(
     texts: options.Texts,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The dataset folder to make.")],
+    out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="The dataset folder to make.")],
     tokenizer: options.TokenizerKind = None,
     vocab_size: options.VocabSize = None,
     val_fraction: options.ValFraction = None,
@@ -30,13 +29,13 @@ def tokenize(
     no_color: options.NoColor = False,
 ) -> None:
     """Turn text into tokens once, for several runs."""
-    from gptcli import api
+    import gptcli
     from gptcli.ui.console import Output
     from gptcli.ui.preparing import PreparingDisplay, show_prepared
 
     output = Output(quiet, verbose, as_json, no_color)
     with PreparingDisplay(output) as display:
-        prepared = api.tokenize(
+        prepared = gptcli.tokenize(
             texts,
             out,
             tokenizer=tokenizer or "auto",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,7 +35,7 @@ def train(
         list[str], typer.Argument(metavar="DATA...", help="Text files, folders, - (standard input), or one dataset.")
     ],
     out: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--out", "-o", metavar="RUN", help="The run folder (default: runs/<name of the data>)."),
     ] = None,
     preset: Annotated[
@@ -49,7 +48,7 @@ def train(
     ] = None,
     family: options.Family = None,
     config: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Option(
             "--config",
             "-c",
@@ -111,7 +110,7 @@ def train(
         stated["train.micro_batch_size"] = int(micro_batch_size or 0)
     if dtype == "auto":  # a run that resumes keeps its own
         del stated["train.dtype"]
-    from gptcli import api
+    import gptcli
     from gptcli.cli.graceful_stop import GracefulStop
     from gptcli.runs.events import Event, Planned
     from gptcli.ui.console import Output
@@ -123,10 +122,11 @@ def train(
         "settings": _each_once(stated, settings or []),
         "resume": resume.value, "unknown": unknown.value,
     }  # fmt: skip
-    stop = GracefulStop(lambda: output.warn("Saving, then stopping. Press Ctrl-C again to quit now."))
-    with stop, TrainingDisplay(output) as display:
+    display = TrainingDisplay(output)
+    stop = GracefulStop(display.announce_stop)
+    with stop, display:
         if dry_run:
-            show_dry_run(output, api.plan(**request, on_event=display.show))
+            show_dry_run(output, gptcli.plan(**request, on_event=display.show))
             return
 
         def on_event(event: Event) -> None:
@@ -134,7 +134,7 @@ def train(
                 stop.arm()
             display.show(event)
 
-        run = api.train(**request, on_event=on_event, should_stop=stop.requested)
+        run = gptcli.train(**request, on_event=on_event, should_stop=stop.requested)
     _conclude(run, stop.signum, output, restarts=resume is Resume.never)
 
 

@@ -89,12 +89,14 @@ def _read_config_file(path: Path) -> bytes:
         if len(content) <= _MAX_FILE_BYTES:
             return content
     except FileNotFoundError:
-        raise ConfigError(f"There is no config file '{path}'.") from None
+        hint = "Check the path. Each run has one, such as runs/book/gptcli.toml."
+        raise ConfigError(f"There is no config file '{path}'.", hint) from None
     except IsADirectoryError:
         inside = [f"Name the file in it: {found}" for found in sorted(path.glob("*.toml"))]
         raise ConfigError(f"'{path}' is a folder, not a config file.", inside[0] if inside else "") from None
     except OSError as error:
-        raise ConfigError(f"The config file '{path}' cannot be read: {reason_of(error)}.") from None
+        message = f"The config file '{path}' cannot be read: {reason_of(error)}."
+        raise ConfigError(message, "Check the path and its permissions.") from None
     except ValueError as error:  # a NUL in the path
         raise ConfigError(f"The config file '{path!s}' cannot be read: {error}.") from None
     raise ConfigError(f"The config file '{path}' is too large: it has more than {_MAX_FILE_BYTES:,} bytes.")

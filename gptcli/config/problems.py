@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from annotated_types import Ge, Le
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
@@ -32,7 +33,7 @@ def config_error(error: ValidationError, section: type[BaseModel]) -> ConfigErro
         elif reason == "missing":
             sentences.append(f"{name} is missing")
         elif shown(value):
-            sentences.append(f"{name} cannot be {shown(value)}: it {reason}")
+            sentences.append(cannot_be(name, value, reason))
         else:  # a rule on several fields, which names them
             sentences.append(reason if reason.startswith("`") else f"{name} {reason}")
     sentences = list(dict.fromkeys(sentences))
@@ -50,8 +51,13 @@ def problems(error: ValidationError, section: type[BaseModel]) -> Iterator[tuple
         if problem["type"] == "default_factory_not_called":  # a derived field, because of another field's problem
             continue
         location = tuple(str(part) for part in problem["loc"])
-        key = location[:-1] if location and location[-1].isdecimal() else location  # an element of a list
-        yield ".".join(key), problem["input"], _reason(problem, location, section)
+        key = ".".join(location[:-1] if location and location[-1].isdecimal() else location)  # an element of a list
+        reason = _reason(problem, location, section)
+        inner = [*problem["input"]] if reason == "unknown" and isinstance(problem["input"], Mapping) else []
+        if inner and len(location) == 1:  # a section that does not exist
+            yield from ((f"{key}.{name}", problem["input"][name], reason) for name in inner)
+        else:
+            yield key, problem["input"], reason
 
 
 def field_names(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
@@ -62,6 +68,22 @@ def field_names(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield from field_names(nested, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}"
+
+
+def cannot_be(name: str, value: object, reason: str) -> str:
+    """The sentence about a wrong value; `reason` says what is allowed ("must be a whole number above 0")."""
+    return f"{name} cannot be {shown(value)}: it {reason}"
+
+
+def allowed_values(section: type[BaseModel], name: str) -> str:
+    """The allowed values of the field `name` of a section: "a whole number from 1 to 512"."""
+    return _allowed((name,), section, "")
+
+
+def allowed_numbers(kind: type[int] | type[float], least: float | None, most: float | None) -> str:
+    """The numbers from `least` to `most` in words; None: unbounded."""
+    bounds = [bound for bound in (least is not None and Ge(least), most is not None and Le(most)) if bound]
+    return _described(kind, bounds, "")
 
 
 def shown(value: object) -> str:
@@ -78,7 +100,12 @@ def _nearest_setting(key: str, section: type[BaseModel]) -> str:
     elsewhere = [name for name in names if name.rpartition(".")[2] == key.rpartition(".")[2]]
     if elsewhere:
         return f"Did you mean {' or '.join(map(repr, elsewhere))}?"
-    return nearest_name(key, names if "." in key else sorted({*names, *section.model_fields}))
+    part, dot, last = key.rpartition(".")
+    own = {name.rpartition(".")[2]: name for name in names if name.startswith(f"{part}.")}
+    if dot and own:  # a section that exists
+        nearest = nearest_name(last, own)
+        return nearest.replace("'", f"'{part}.", 1) or f"Settings of '{part}': {', '.join(own)}."
+    return nearest_name(key, names if dot else sorted({*names, *section.model_fields}))
 
 
 def _reason(problem: Mapping[str, Any], location: tuple[str, ...], section: type[BaseModel]) -> str:

@@ -145,7 +145,12 @@ class _SourceScan:
         what = "is empty" if self.is_empty else "is blank: it holds nothing but white space"
         if self.skipped:
             what = "holds no character that the tokenizer knows"
-        return CorpusError(f"{self.source.label} {what}.", "Name a file with text in UTF-8.")
+        hint = "Name a file that holds text."
+        if self.skipped:
+            hint = "Use a text in the characters that the tokenizer was made for."
+        elif self.source.descriptor is not None:
+            hint = "Pipe a text into the command, or name a text file."
+        return CorpusError(f"{self.source.label} {what}.", hint)
 
     def _without_unknown(self, piece: str) -> str:
         assert self._skip_unknown is not None

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gptcli.dataset.manifest import DAMAGED_HINT, DATASET_FILE, SourceEntry, SplitEntry, read_manifest
+from gptcli.dataset.manifest import DAMAGED_HINT, DATASET_FILE, DamagedDataset, SourceEntry, SplitEntry, read_manifest
 from gptcli.dataset.shards import TokenStream, open_shard
-from gptcli.errors import DatasetError, TokenizerError, clause, reason_of
+from gptcli.errors import TokenizerError, clause, reason_of
 from gptcli.storage import FileEntry, mismatch
 from gptcli.tokenizer.document import TOKENIZER_FILE
 from gptcli.tokenizer.tokenizer import Tokenizer, load_tokenizer
@@ -107,5 +107,5 @@ def _open_split(path: Path, entry: SplitEntry, vocab_size: int) -> Split:
     return Split(entry.tokens, entry.characters, entry.bytes, TokenStream(shards, vocab_size))
 
 
-def _damaged(path: Path, problem: str) -> DatasetError:
-    return DatasetError(f"The dataset '{path}' is damaged: {problem}.", DAMAGED_HINT)
+def _damaged(path: Path, problem: str) -> DamagedDataset:
+    return DamagedDataset(f"The dataset '{path}' is damaged: {problem}.", DAMAGED_HINT)

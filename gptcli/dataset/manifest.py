@@ -24,6 +24,10 @@ Dtype = Literal["uint16", "uint32"]
 Name = Annotated[str, Field(pattern=r"^[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]*$", max_length=200)]
 
 
+class DamagedDataset(DatasetError):  # noqa: N818 - an error by its base class
+    """A dataset folder whose files are missing, cut off or altered. It can be made again from its text."""
+
+
 class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -122,7 +126,7 @@ def read_manifest(folder: Path) -> DatasetManifest:
     except OSError as error:
         raise DatasetError(f"'{path}' cannot be read: {reason_of(error)}.") from None
     except ValueError as error:
-        raise DatasetError(f"'{path}' is damaged: {error}.", DAMAGED_HINT) from None
+        raise DamagedDataset(f"'{path}' is damaged: {error}.", DAMAGED_HINT) from None
     other = values.get("format") if isinstance(values, dict) else None
     if type(other) is int and other != FORMAT:
         raise DatasetError(f"'{path}' has format {other}, and this version reads {FORMAT}.", "Use a newer gptcli.")
@@ -131,8 +135,9 @@ def read_manifest(folder: Path) -> DatasetManifest:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        problem = f"{where}: {first['msg']}" if where else first["msg"]
-        raise DatasetError(f"'{path}' is damaged: {problem.lower()}.", DAMAGED_HINT) from None
+        own = first["type"] == "value_error"  # a sentence of ours
+        problem = str(first["ctx"]["error"]) if own else f"its entry '{where}' is missing or cannot be used"
+        raise DamagedDataset(f"'{path}' is damaged: {problem}.", DAMAGED_HINT) from None
 
 
 def digest(value: Any) -> str:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import codecs
 import os
+import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 from gptcli.dataset.sources import OnBytes, Source, chunks, opened
 from gptcli.errors import CorpusError
@@ -32,7 +34,7 @@ def read_text(source: Source, on_bytes: OnBytes) -> Iterator[str]:
     """
     offset, carried = 0, b""  # carried: the start of a character whose end is in the next chunk
     for chunk in chunks(source):
-        problem = _not_text(chunk, source.path.suffix) if offset == 0 else _BINARY if b"\0" in chunk else None
+        problem = _not_text(chunk, source) if offset == 0 else _BINARY if b"\0" in chunk else None
         if problem:
             what, hint = problem
             raise NotTextError(f"{source.label} {what}.", hint)
@@ -67,7 +69,7 @@ def _not_utf8(source: Source, offset: int) -> CorpusError:
     line += chunk.count(b"\n", 0, left)
     return CorpusError(
         f"{source.label} is not UTF-8 text: byte 0x{chunk[left]:02X} at offset {offset:,}, line {line:,}.",
-        "If it is Latin-1, convert it: iconv -f ISO-8859-1 -t UTF-8 OLD > NEW.",
+        f"If it is Latin-1, convert it: {_conversion(source, 'ISO-8859-1')}",
     )
 
 
@@ -85,9 +87,9 @@ _WEIGHTS = (".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt", ".safetensors", "
 _SAMPLE_BYTES = 4096
 
 
-def _not_text(start: bytes, suffix: str) -> tuple[str, str] | None:
+def _not_text(start: bytes, source: Source) -> tuple[str, str] | None:
     """The format of a file that begins with `start` ("is a gzip archive, not text"), and a hint. None: may be text."""
-    suffix = suffix.lower()
+    suffix = source.path.suffix.lower()
     is_ascii = start.isascii() and b"\0" not in start
     for name, (magic, suffixes) in _PACKED.items():
         if suffix in suffixes or (start.startswith(magic) and not is_ascii):
@@ -95,8 +97,21 @@ def _not_text(start: bytes, suffix: str) -> tuple[str, str] | None:
     if suffix in _WEIGHTS:
         return f"is a data file ({suffix}), not text", _NAME_A_TEXT
     if encoding := _wide_encoding(start):
-        return f"is {encoding[:6]} text, not UTF-8", f"Convert it: iconv -f {encoding} -t UTF-8 OLD > NEW."
+        return f"is {encoding[:6]} text, not UTF-8", f"Convert it: {_conversion(source, encoding)}"
     return _BINARY if b"\0" in start else None
+
+
+def _conversion(source: Source, encoding: str) -> str:
+    """The command that converts a source from another encoding to UTF-8."""
+    if source.descriptor is not None:
+        return f"pipe it through iconv -f {encoding} -t UTF-8"
+    new = source.path.with_name(f"{source.path.stem}-utf8{source.path.suffix}")
+    return f"iconv -f {encoding} -t UTF-8 {shlex.quote(_operand(source.path))} > {shlex.quote(str(new))}"
+
+
+def _operand(path: Path) -> str:
+    """The path as another command takes it, with ./ before a dash."""
+    return f"./{path}" if str(path).startswith("-") else str(path)
 
 
 def _wide_encoding(start: bytes) -> str:

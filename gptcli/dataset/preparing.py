@@ -15,13 +15,14 @@ from gptcli.config import DataConfig, TokenizerConfig, parse_section
 from gptcli.config.values import nest
 from gptcli.dataset.corpus import Corpus, scan
 from gptcli.dataset.folder import Dataset, is_dataset, open_dataset
-from gptcli.dataset.manifest import FORMAT, SourceEntry, digest, read_manifest
+from gptcli.dataset.manifest import FORMAT, DamagedDataset, SourceEntry, digest, read_manifest
 from gptcli.dataset.place import name_of_folder, name_of_text, refuse_foreign, restore_interrupted, writable_root
 from gptcli.dataset.sources import STANDARD_INPUT, BeginStage, OnBytes, Source, chunks, find_sources, size_of
 from gptcli.dataset.splits import split_parts
 from gptcli.dataset.vocabulary import make_tokenizer, require_bpe_for_size, require_known
 from gptcli.dataset.writing import write_dataset
 from gptcli.errors import CorpusError, DatasetError
+from gptcli.paths import given_path, output_path, text_paths
 from gptcli.tokenizer.bytelevel import Unknown
 from gptcli.tokenizer.tokenizer import Tokenizer, is_path, load_tokenizer
 
@@ -70,8 +71,8 @@ def tokenize(
     1003854
     """
     require_bpe_for_size(str(tokenizer), vocab_size)
-    inputs = [str(text) for text in ([texts] if isinstance(texts, str | Path) else texts)]
-    out = Path(out)
+    inputs, out = text_paths(texts), output_path(out)
+    given_path(tokenizer)
     config = parse_section(TokenizerConfig, nest({"kind": str(tokenizer), "vocab_size": vocab_size}))
     data = parse_section(DataConfig, nest({"val_fraction": val_fraction, "include": include}))
     restore_interrupted(out, *inputs)
@@ -80,7 +81,7 @@ def tokenize(
         storage.refuse_working_folder(out)
     with _preparation(inputs, config, data, unknown, on_progress) as preparation:
         if is_dataset(out) and not force:
-            return preparation.reuse(out)
+            return preparation.reuse(out, "Choose another place with `out`, or replace it with `force`.")
         return preparation.write(lambda key: out, name_of_folder(out), force=force)
 
 
@@ -98,21 +99,26 @@ def find_or_prepare(
     """The dataset of `inputs`: a dataset folder itself, or texts as `<root>/<name>-<8 hex of the key>/`.
 
     It is looked for in all of `roots` (see `place.dataset_roots`), and made in the first that can be written; in
-    `scratch` instead, if that is given. A `given` tokenizer replaces the one that `tokenizer` asks for. Raises as
-    `tokenize` does.
+    `scratch` instead, if that is given. A damaged one among them is made again, with a note. A `given` tokenizer
+    replaces the one that `tokenizer` asks for. Raises as `tokenize` does.
     """
     restore_interrupted(*inputs)
     if len(inputs) == 1 and is_dataset(inputs[0]):
         return Prepared(open_dataset(Path(inputs[0])), reused=True)
     with _preparation(inputs, tokenizer, data, unknown, on_progress, given) as preparation:
         name = name_of_text(inputs[0])
+        damage: list[str] = []
         for found in (root / f"{name}-{key[:8]}" for root in roots for key in preparation.possible_keys()):
             restore_interrupted(found)
-            if is_dataset(found):
-                return preparation.reuse(found)
+            try:
+                if is_dataset(found):
+                    return preparation.reuse(found, "Move it to another place.")
+            except DamagedDataset as error:
+                damage.append(f"{error.message} It is made again from the text.")
         root = scratch or writable_root(roots)
         storage.remove_leftovers(root)
-        prepared = preparation.write(lambda key: root / f"{name}-{key[:8]}", name)
+        prepared = preparation.write(lambda key: root / f"{name}-{key[:8]}", name, force=bool(damage))
+        prepared.notes[:0] = damage
         if root not in (scratch, roots[0]):
             note = f"'{roots[0]}' cannot be written, so the dataset is kept in '{prepared.dataset.path}'."
             prepared.notes.append(note)
@@ -151,11 +157,10 @@ class _Preparation:
         may_skip = self.given and self.unknown == "skip"
         return [self.key(), *([self.key(has_skipped=True)] if may_skip else [])]
 
-    def reuse(self, path: Path) -> Prepared:
-        """Open the dataset at `path`. Raises DatasetError if it is one of other sources or settings."""
+    def reuse(self, path: Path, hint: str = "Choose another place with `out`.") -> Prepared:
+        """Open the dataset at `path`. Raises DatasetError, with a hint, if it is one of other sources or settings."""
         key = read_manifest(path).key
         if key not in self.possible_keys():
-            hint = "Choose another place with `out`, or replace it with `force`."
             raise DatasetError(f"'{path}' is a dataset of other text or settings.", hint)
         skipped = "The dataset is without the characters that the tokenizer does not know."
         return Prepared(open_dataset(path), reused=True, notes=[skipped] if key != self.key() else [])
@@ -165,7 +170,7 @@ class _Preparation:
         skip_unknown = self.given if self.unknown == "skip" else None
         corpus = scan(self.sources, self.report("reading"), skip_unknown=skip_unknown)
         if self.given:
-            require_known(self.given, corpus)
+            require_known(self.given, corpus, is_chosen=is_path(self.config.kind))
         key = self.key(has_skipped=corpus.has_skipped)
         out = place(key)
         refuse_foreign(out)

@@ -10,14 +10,40 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from gptcli.dataset import plain_text
+from gptcli.dataset.formats import discord, docx, epub, html, mail, odt, pdf, telegram, whatsapp, xhtml
 from gptcli.dataset.sources import OnBytes, Source
 
 Reader = Callable[[Source, OnBytes], Iterator[Iterator[str]]]
 
-READERS: dict[str, Reader] = {}
+READERS: dict[str, Reader] = {
+    ".docx": docx.read_documents,
+    ".odt": odt.read_documents,
+    ".epub": epub.read_documents,
+    ".html": html.read_documents,
+    ".htm": html.read_documents,
+    ".xhtml": xhtml.read_documents,
+    ".pdf": pdf.read_documents,
+    ".eml": mail.read_message,
+    ".mbox": mail.read_mailbox,
+}
 """Readers by file name suffix (".jsonl", in lower case). Every other source is plain text."""
+
+CHATS: dict[str, list[tuple[Callable[[Source], bool], Reader]]] = {
+    ".txt": [(whatsapp.recognizes, whatsapp.read_documents)],
+    ".json": [(telegram.recognizes, telegram.read_documents), (discord.recognizes, discord.read_documents)],
+}
+"""Readers of chat exports by suffix, each with the function that recognizes its files by their content."""
 
 
 def read_documents(source: Source, on_bytes: OnBytes) -> Iterator[Iterator[str]]:
     """The documents of a source, each in pieces. Raises CorpusError."""
-    return READERS.get(source.path.suffix.lower(), plain_text.read_documents)(source, on_bytes)
+    return reader_of(source)(source, on_bytes)
+
+
+def reader_of(source: Source) -> Reader:
+    """The reader of a source. Raises CorpusError if it must be opened for this and cannot be."""
+    suffix = source.path.suffix.lower()
+    for recognizes, read_chats in CHATS.get(suffix, ()):
+        if recognizes(source):
+            return read_chats
+    return READERS.get(suffix, plain_text.read_documents)

@@ -123,7 +123,8 @@ def _sources_at(path: Path, include: Sequence[str]) -> list[Source]:
             raise CorpusError(f"There is no file or folder '{path}'.", "Check the path.")
     except OSError as error:
         where = error.filename or path
-        raise CorpusError(f"'{where}' cannot be read: {reason_of(error)}.") from None
+        hint = "Check its permissions, or name a folder with nothing but your texts."
+        raise CorpusError(f"'{where}' cannot be read: {reason_of(error)}.", hint) from None
     if not path.is_file():
         raise CorpusError(
             f"'{path}' is a device, pipe or socket, not a regular file.", "To read from a pipe, use - (standard input)."

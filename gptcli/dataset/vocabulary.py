@@ -10,7 +10,7 @@ from gptcli.config import TokenizerConfig
 from gptcli.dataset.corpus import Corpus
 from gptcli.dataset.sources import BeginStage, OnBytes, naming
 from gptcli.dataset.splits import Part, PartReader, utf8_length
-from gptcli.errors import TokenizerError, UsageError, counted
+from gptcli.errors import TokenizerError, UsageError, counted, size
 from gptcli.tokenizer.bpe import train_bpe
 from gptcli.tokenizer.char import char_tokenizer
 from gptcli.tokenizer.tokenizer import Tokenizer
@@ -23,12 +23,12 @@ MAX_ALPHABET = 5_000
 
 def choose_kind(corpus: Corpus) -> tuple[Literal["char", "bpe"], str]:
     """The kind of tokenizer that `auto` stands for, and a sentence with the reason."""
-    size, alphabet = _size(corpus.bytes), len(corpus.alphabet)
+    large, alphabet = size(corpus.bytes), len(corpus.alphabet)
     if corpus.bytes >= CHAR_BELOW_BYTES:
-        return "bpe", f"Tokenizer: BPE, since the text has {size} (characters below {CHAR_BELOW_BYTES / 1e6:.0f} MB)."
+        return "bpe", f"Tokenizer: BPE, since the text has {large} (characters below {size(CHAR_BELOW_BYTES)})."
     if alphabet > MAX_ALPHABET:
         return "bpe", f"Tokenizer: BPE, since {alphabet:,} distinct characters are too many to learn one by one."
-    return "char", f"Tokenizer: {counted(alphabet, 'character')}, since the text is small ({size})."
+    return "char", f"Tokenizer: {counted(alphabet, 'character')}, since the text is small ({large})."
 
 
 def require_bpe_for_size(kind: str | None, vocab_size: int | None) -> None:
@@ -38,11 +38,15 @@ def require_bpe_for_size(kind: str | None, vocab_size: int | None) -> None:
         raise UsageError(f"The size of the vocabulary cannot be chosen for the tokenizer '{kind}'.", hint)
 
 
-def require_known(tokenizer: Tokenizer, corpus: Corpus) -> None:
-    """Raise TokenizerError, which names a source and its characters, if the tokenizer does not know all of them."""
+def require_known(tokenizer: Tokenizer, corpus: Corpus, *, is_chosen: bool) -> None:
+    """Raise TokenizerError, which names a source and its characters, if the tokenizer does not know all of them.
+
+    `is_chosen`: the settings name the tokenizer, so that they can name another.
+    """
     if not tokenizer.unknown_characters("".join(corpus.alphabet)):
         return
-    hint = "Skip them with `unknown = skip`, or start a new run, which makes a tokenizer from this text."
+    another = ", or make a tokenizer from this text with `tokenizer.kind = auto`" if is_chosen else ""
+    hint = f"Skip them with `unknown = skip`{another}."
     for source in corpus.sources:
         pieces = chain.from_iterable(corpus.read(source))
         unknown = sorted({character for piece in pieces for character in tokenizer.unknown_characters(piece)})
@@ -78,8 +82,3 @@ def _reported(pieces: Iterator[str], on_bytes: OnBytes) -> Iterator[str]:
     for piece in pieces:
         yield piece
         on_bytes(utf8_length(piece))
-
-
-def _size(count: int) -> str:
-    """74 → "74 bytes", 1_100_000 → "1.1 MB"."""
-    return f"{count / 1e6:,.1f} MB" if count >= 100_000 else counted(count, "byte")

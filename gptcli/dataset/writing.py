@@ -10,7 +10,7 @@ import numpy as np
 from gptcli import storage
 from gptcli.dataset.corpus import Corpus
 from gptcli.dataset.manifest import DATASET_FILE, FORMAT, DatasetManifest, SourceEntry, SplitEntry, TokenizerEntry
-from gptcli.dataset.shards import dtype_for, write_shards
+from gptcli.dataset.shards import dtype_for, open_shard, write_shards
 from gptcli.dataset.sources import OnBytes
 from gptcli.dataset.splits import Part, PartReader, utf8_length
 from gptcli.errors import CorpusError, counted
@@ -19,6 +19,10 @@ from gptcli.tokenizer.processes import Encode, encoding
 from gptcli.tokenizer.tokenizer import Tokenizer
 
 _MIN_TOKENS = 2
+_COUNTED_TOKENS = 2**20
+"""Tokens of the training split, from its start, in which the start token is looked for."""
+_RARE = 1e-4
+"""Share of the tokens up to which a newline is too rare to start from."""
 
 
 def write_dataset(
@@ -47,7 +51,7 @@ def write_dataset(
         ),
         documents=len(corpus.documents),
         uses_end_of_text=separator is not None,
-        start_id=_start_id(tokenizer, corpus, separator, writer.first_token),
+        start_id=_start_id(tokenizer, new, train) if separator is None else separator,
         train=train,
         val=val,
         sources=sources,
@@ -74,13 +78,6 @@ class _SplitWriter:
         self._begins: deque[bool] = deque()
         """For each text that is being encoded, in order: whether it begins a document."""
         self._characters = self._bytes = 0
-        self._first_token: int | None = None
-
-    @property
-    def first_token(self) -> int:
-        """The first id that stands for text."""
-        assert self._first_token is not None, "the training split has tokens"
-        return self._first_token
 
     def write(self, split: str, parts: list[Part]) -> SplitEntry:
         """Write the shards of a split. Raises CorpusError if it is too short."""
@@ -95,8 +92,6 @@ class _SplitWriter:
         for ids in self._encode(self._texts(parts)):
             if self._begins.popleft() and self._separator.size:
                 yield self._separator
-            if self._first_token is None and ids.size:
-                self._first_token = int(ids[0])
             yield ids
 
     def _texts(self, parts: list[Part]) -> Iterator[str]:
@@ -116,13 +111,21 @@ class _SplitWriter:
             self._on_bytes(length)
 
 
-def _start_id(tokenizer: Tokenizer, corpus: Corpus, separator: int | None, first_token: int) -> int:
-    """The id that an empty prompt starts from: `<|endoftext|>` if the dataset has it, else a newline if the text has
-    one, else the first token."""
-    if separator is not None:
-        return separator
-    newline = tokenizer.encode("\n") if "\n" in corpus.alphabet else []
-    return newline[0] if len(newline) == 1 else first_token
+def _start_id(tokenizer: Tokenizer, new: storage.NewDirectory, train: SplitEntry) -> int:
+    """The id that an empty prompt starts from where no `<|endoftext|>` separates documents.
+
+    It has to be one after which the model has learned what comes next: a newline, or, where the text has hardly any,
+    the most frequent token that begins with a space, or else the most frequent one.
+    """
+    shard = train.shards[0]
+    ids = open_shard(new.path / shard.file, shard.tokens, shard.dtype)[:_COUNTED_TOKENS]
+    counts = np.bincount(ids, minlength=tokenizer.vocab_size)
+    newline = tokenizer.encode("\n", unknown="skip")
+    if len(newline) == 1 and counts[newline[0]] > _RARE * ids.size:
+        return newline[0]
+    after_space = [tokenizer.token_bytes(token).startswith(b" ") for token in range(tokenizer.vocab_size)]
+    words = np.where(after_space, counts, 0)
+    return int((words if words.any() else counts).argmax())
 
 
 def _too_short(split: str, tokens: int) -> CorpusError:

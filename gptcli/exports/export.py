@@ -19,6 +19,7 @@ from gptcli.interop.gguf import GgufType, require_gguf
 from gptcli.interop.gguf_tensors import gguf_architecture
 from gptcli.interop.hub import is_repository, model_name
 from gptcli.interop.huggingface import compatibility_note
+from gptcli.paths import output_path
 from gptcli.storage import disk_errors, is_occupied, refuse_working_folder
 
 Format = Literal["gguf", "ollama", "hf"]
@@ -49,7 +50,7 @@ class Exported:
         return sum(file.stat().st_size for file in files)
 
 
-def export_model(
+def export(
     model: str | Path,
     to: Format,
     *,
@@ -70,7 +71,7 @@ def export_model(
     """
     _require_options(to, type, push)
     source = find_model(model, quiet=quiet)
-    path = _default_path(source, to) if out is None else Path(out)
+    path = _default_path(source, to) if out is None else output_path(out)
     if path.resolve() == source.resolve():
         raise StorageError(f"'{path}' is the model itself.", _ELSEWHERE)
     config = read_model_config(source)

@@ -12,8 +12,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gptcli.errors import ModelFolderError, OutOfMemoryError
+from gptcli.errors import ModelFolderError, OutOfMemoryError, size
 from gptcli.generation.cuda_graphs import EAGER_STEPS, CudaGraphDecoder, cuda_graph_capture, supports_cuda_graphs
+from gptcli.model.attention import generation_kernels
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPT
 from gptcli.model.memory import sample_bytes
@@ -55,7 +56,8 @@ class ContextWindow:
         prompt = prompt[:, window_start(prompt.shape[1], self._model.config.block_size) :]  # (1, S)
         B, S = self.batch_size, prompt.shape[1]
         one = self._cache if B == 1 else new_cache(self._model, 1)
-        logits = self._model.head(self._model.hidden(prompt, one)[:, -1])  # (1, V)
+        with generation_kernels(prompt.device):
+            logits = self._model.head(self._model.hidden(prompt, one)[:, -1])  # (1, V)
         if not torch.isfinite(logits).all():
             raise ModelFolderError(
                 "The model computes NaN or infinity instead of probabilities.",
@@ -78,6 +80,11 @@ class ContextWindow:
             S = 0
         self._ids.narrow(1, S, tokens.shape[1]).copy_(tokens)
         self._appended += 1
+        with generation_kernels(tokens.device):
+            return self._logits(tokens)
+
+    def _logits(self, tokens: Tensor) -> Tensor:
+        """Append tokens (B, T) to the cache → logits of the next ones (B, V)."""
         if self._use_graphs and self._appended > EAGER_STEPS and tokens.shape[1] == 1:
             try:
                 if self._graphs is None:
@@ -94,8 +101,8 @@ def require_memory(model: GPT, batch_size: int, free_bytes: int) -> None:
     each = sample_bytes(model.config, model.wte.weight.dtype)
     if batch_size * each > free_bytes:
         raise OutOfMemoryError(
-            f"{batch_size:,} samples at once need {batch_size * each / 1e9:,.1f} GB of memory, "
-            f"and {free_bytes / 1e9:,.1f} GB are free.",
+            f"{batch_size:,} samples at once need {size(batch_size * each)} of memory, "
+            f"and {size(free_bytes)} are free.",
             f"Use `num_samples = {max(1, free_bytes // each)}`.",
         )
 

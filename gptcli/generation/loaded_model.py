@@ -9,11 +9,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import torch
+
 from gptcli.checkpoints.finding import find_model
 from gptcli.checkpoints.model_folder import read_model, read_model_config
 from gptcli.config import DtypeName, SamplingConfig, parse_section
 from gptcli.dataset.preparing import OnProgress
-from gptcli.errors import UsageError
+from gptcli.errors import UsageError, counted
 from gptcli.generation.context_window import require_memory
 from gptcli.generation.placement import cpu_threads, decoding_threads, place
 from gptcli.generation.prompt import Prompt, encode_prompt
@@ -21,9 +23,9 @@ from gptcli.generation.scoring import Scores, score_texts
 from gptcli.generation.stream import Piece, Sample, generate
 from gptcli.interop.huggingface import tensors_from_hf
 from gptcli.machine import free_memory
-from gptcli.model.devices import choose_device
+from gptcli.model.devices import choose_device, torch_dtype
 from gptcli.model.gpt import GPT, gpt_on_meta
-from gptcli.model.int8 import Int8GPT
+from gptcli.model.int8 import Int8GPT, require_int8
 from gptcli.model.resize import has_context, with_context
 from gptcli.tokenizer.bytelevel import Unknown
 from gptcli.tokenizer.tokenizer import Tokenizer
@@ -100,7 +102,7 @@ class LoadedModel:
 
     def score(
         self,
-        texts: Sequence[str],
+        texts: str | Path | Sequence[str | Path],
         *,
         stride: int | None = None,
         include: Sequence[str] | None = None,
@@ -111,12 +113,12 @@ class LoadedModel:
         return score_texts(self.model, self.tokenizer, texts, include, stride, unknown=unknown, on_progress=on_progress)
 
     def describe(self, texts: int = 1) -> str:
-        """One line about the model while it decodes `texts` texts at once: weights, dtype, device, CPU threads."""
+        """One line about the model while it decodes `texts` texts at once: weights, dtype, device, threads on a CPU."""
         weight = self.model.wte.weight
         step = "" if self.step is None else f", step {self.step:,}"
         rounded = ", 8-bit weights" if isinstance(self.model, Int8GPT) else ""
-        threads = decoding_threads(self.model, texts)
-        return f"{self.path}{step}: {weight.dtype}{rounded} on {weight.device}, {threads} CPU threads."
+        threads = f", {counted(decoding_threads(self.model, texts), 'CPU thread')}" if weight.is_cpu else ""
+        return f"{self.path}{step}: {weight.dtype}{rounded} on {weight.device}{threads}."
 
 
 def load(
@@ -138,11 +140,8 @@ def load(
 
     Raises ModelFolderError, TokenizerError, DeviceError, or UsageError for arguments that do not fit the model.
     """
-    if dtype is not None and dtype not in get_args(DtypeName):
-        raise UsageError(f"`dtype` cannot be '{dtype}'.", f"Use {', '.join(get_args(DtypeName))} or None.")
-    if quantize not in (None, *get_args(Quantization)):
-        raise UsageError(f"`quantize` cannot be '{quantize}'.", "Use int8 or None.")
     target = choose_device(device)
+    require_formats(dtype, quantize, target)
     folder = find_model(path, quiet=quiet)
     if context is not None:
         _require_context(folder, context)
@@ -150,6 +149,16 @@ def load(
     if context is not None:
         with_context(opened.model, context)
     return replace(opened, model=place(opened.model, target, dtype, int8=quantize == "int8"))
+
+
+def require_formats(dtype: DtypeName | None, quantize: Quantization | None, device: torch.device) -> None:
+    """Raise UsageError or DeviceError for a dtype or a quantization that `load` does not have on the device."""
+    if dtype not in (None, *get_args(DtypeName)):
+        raise UsageError(f"`dtype` cannot be '{dtype}'.", f"Use {', '.join(get_args(DtypeName))} or None.")
+    if quantize not in (None, *get_args(Quantization)):
+        raise UsageError(f"`quantize` cannot be '{quantize}'.", "Use int8 or None.")
+    if quantize:
+        require_int8(device, torch_dtype(dtype or "float32"))
 
 
 def open_model(folder: Path, checkpoint: str = "best") -> LoadedModel:

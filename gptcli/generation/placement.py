@@ -10,6 +10,7 @@ from torch import nn
 
 from gptcli.config import DtypeName
 from gptcli.model.devices import choose_dtype
+from gptcli.model.experts import Experts
 from gptcli.model.gpt import GPT
 from gptcli.model.int8 import Int8GPT
 
@@ -42,6 +43,8 @@ def bind_submodules(model: GPT) -> GPT:
     In a small model the lookups took a sixth of the time per token (docs/log.md).
     """
     for block in model.h:
+        if isinstance(block.mlp, Experts) and model.wte.weight.device.type == "cuda":
+            block.mlp.keep_stacked()
         for module in block.modules():
             vars(module).update(module._parameters)
             for name, part in module._modules.items():

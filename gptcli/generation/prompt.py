@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from gptcli.dataset.plain_text import read_text
 from gptcli.dataset.sources import find_sources
 from gptcli.errors import CorpusError, UsageError
 from gptcli.generation.context_window import window_start
+from gptcli.paths import given_path
 from gptcli.tokenizer.bytelevel import Unknown
 from gptcli.tokenizer.tokenizer import Tokenizer
 
@@ -30,7 +30,7 @@ def read_prompt(path: str) -> str:
 
     Raises CorpusError, with file and byte offset, for bytes that are not UTF-8, and for a folder.
     """
-    if Path(path).is_dir():
+    if given_path(path).is_dir():
         raise CorpusError(f"'{path}' is a folder, not a prompt.", "Name a text file, or - for standard input.")
     with find_sources([path], ()) as files:
         return "".join(read_text(files[0], lambda _count: None))
@@ -42,6 +42,8 @@ def encode_prompt(tokenizer: Tokenizer, text: str, unknown: Unknown, start_id: i
     With `unknown` "skip", characters that the tokenizer does not know are left out; with "error" they raise a
     TokenizerError that names them. Raises UsageError for text that is not valid Unicode.
     """
+    if not isinstance(text, str):
+        raise UsageError(f"The prompt is {text!r}, not text.", "Give a text; an empty one starts from nothing.")
     try:
         text.encode()
     except UnicodeEncodeError:  # bytes of a command line that are not UTF-8 are lone surrogates in Python

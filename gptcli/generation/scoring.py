@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from gptcli.dataset.sources import find_sources, naming
 from gptcli.errors import CorpusError, UsageError
 from gptcli.model.gpt import GPT
 from gptcli.model.loss import bits_per_unit, perplexity
+from gptcli.paths import text_paths
 from gptcli.tokenizer.bytelevel import Unknown
 from gptcli.tokenizer.tokenizer import Tokenizer
 
@@ -119,7 +121,7 @@ class Scores:
 def score_texts(
     model: GPT,
     tokenizer: Tokenizer,
-    texts: Sequence[str],
+    texts: str | Path | Sequence[str | Path],
     include: Sequence[str] | None = None,
     stride: int | None = None,
     *,
@@ -143,7 +145,7 @@ def score_texts(
             f"`stride` is {chosen:,}, and the context is {context:,} tokens.", f"Use `stride = {context}` at most."
         )
     patterns = DataConfig().include if include is None else include
-    with find_sources(texts, patterns) as sources:
+    with find_sources(text_paths(texts), patterns) as sources:
         corpus = scan(sources, lambda _count: None, skip_unknown=tokenizer if unknown == "skip" else None)
         scores, before = [], 0
         for source in corpus.sources:

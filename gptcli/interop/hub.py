@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gptcli.dataset.sources import refuse_address
 from gptcli.errors import ModelFolderError, UsageError, first_line
+from gptcli.paths import given_path
 
 SCHEME = "hf://"
 FILES = (
@@ -62,16 +63,16 @@ def model_name(folder: Path) -> str:
     return snapshot[1].split("--")[-1] if snapshot else folder.resolve().name
 
 
-def local_model(thing: str, *, quiet: bool = False) -> Path:
+def local_model(thing: str | Path, *, quiet: bool = False) -> Path:
     """The local folder of a model: a path stays as it is, an `hf://` address is downloaded unless it is cached.
 
     The folder is a snapshot in the cache of huggingface_hub (`HF_HOME`): each file is downloaded once, and cached
     models open without a network. Pickled weights are never downloaded. On a terminal the download shows its progress,
     unless `quiet`. Raises UsageError for an invalid address, and ModelFolderError if the download fails.
     """
-    if not is_address(thing):
-        refuse_address(thing)
-        return Path(thing)
+    if not isinstance(thing, str) or not is_address(thing):
+        refuse_address(str(thing))
+        return given_path(thing)
     repository, revision = split_address(thing)
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # of the HTTP library that it uses

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
+from torch import Tensor
 
 from gptcli.config import DtypeName
 from gptcli.errors import DeviceError, UsageError
@@ -94,3 +95,9 @@ def dtype_name(dtype: torch.dtype) -> DtypeName:
 def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
     """Mixed precision in `dtype`; disabled for float32 and float64."""
     return torch.autocast(device.type, dtype=dtype, enabled=dtype in (torch.bfloat16, torch.float16))
+
+
+def product_dtype(x: Tensor) -> torch.dtype:
+    """The dtype of matrix products with `x`: that of autocast where it is on."""
+    device_type = x.device.type
+    return torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else x.dtype

@@ -3,7 +3,7 @@
 No token is dropped for lack of capacity: its result would then depend on its neighbours, and cached and uncached passes
 would differ.
 
-Letters: B sequences, T tokens each, N = B·T, C width, E experts, K active ones.
+Letters: B sequences, T tokens each, N = B·T, C width, E experts, K active ones, M = N·K choices.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from gptcli.config import ModelConfig
+from gptcli.model.devices import product_dtype
+from gptcli.model.grouping import block_rows, expert_linear, group_rows, has_grouped_kernel
+from gptcli.model.nonlinear import nonlinear
 
 
 class Routing:
@@ -29,7 +32,8 @@ class Routing:
         not depend on the micro-batch.
         """
         E, K = probabilities.shape[2], chosen.shape[2]
-        counts = nn.functional.one_hot(chosen, E).sum((1, 2))  # (B, E)
+        # Not `one_hot`, which reads its input on the host.
+        counts = (chosen.unsqueeze(3) == torch.arange(E, device=chosen.device)).sum((1, 2))  # (B, E)
         shares = counts.to(probabilities.dtype) / (chosen.shape[1] * K)  # (B, E), each row sums to 1
         self.balance_losses.append(E * (shares * probabilities.mean(1)).sum(1).mean())
         self.loads.append(shares.detach().mean(0))
@@ -39,17 +43,17 @@ class Routing:
         return torch.stack(self.balance_losses).mean()
 
 
-class Spread:
+class ExpertLoad:
     """The load of experts in an update, summed over its micro-batches."""
 
     def __init__(self) -> None:
-        self.balance_loss = torch.zeros(())
+        self.balance_loss = torch.zeros(())  # a number on the host, which is added without a copy to the device
         self.loads = torch.zeros(())  # then (L, E)
 
     def add(self, routing: Routing, share: float) -> None:
         """Add a forward pass with this share of the update's sequences."""
-        self.balance_loss = self.balance_loss.to(routing.loads[0].device) + share * routing.balance_loss().detach()
-        self.loads = self.loads.to(routing.loads[0].device) + share * torch.stack(routing.loads)
+        self.balance_loss = self.balance_loss + share * routing.balance_loss().detach()
+        self.loads = self.loads + share * torch.stack(routing.loads)
 
     def largest_load(self) -> Tensor:
         """The largest share of choices of any expert in any layer, (); 1/E for an even load."""
@@ -61,9 +65,10 @@ class Experts(nn.Module):
 
     def __init__(self, config: ModelConfig, experts: list[nn.Module]) -> None:
         super().__init__()
-        self.active = config.n_expert_active
+        self.active, self.kind, self.dropout = config.n_expert_active, config.mlp, config.dropout
         self.router = nn.Linear(config.n_embd, len(experts), bias=False)
         self.experts = nn.ModuleList(experts)
+        self._stacked: dict[str, Tensor] | None = None
 
     def forward(self, x: Tensor, routing: Routing | None) -> Tensor:
         logits = self.router(x)  # (B, T, E)
@@ -72,10 +77,52 @@ class Experts(nn.Module):
         weights = (weights / weights.sum(-1, keepdim=True)).to(x.dtype)
         if routing is not None:
             routing.add(probabilities, chosen)
-        tokens, weights, chosen = x.flatten(0, 1), weights.flatten(0, 1), chosen.flatten(0, 1)  # (N, C), 2 of (N, K)
+        mix = self.mix_one_by_one if x.device.type in ("cpu", "mps") else self.mix_at_once
+        return mix(x.flatten(0, 1), weights.flatten(0, 1), chosen.flatten(0, 1)).view_as(x)
+
+    def mix_one_by_one(self, tokens: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
+        """Tokens (N, C) with weights and numbers of their experts, both (N, K) → (N, C), expert by expert.
+
+        It reads on the host which tokens an expert gets, which on a GPU would wait for the device.
+        """
         out = torch.zeros_like(tokens)
         for number, expert in enumerate(self.experts):
             token, rank = (chosen == number).nonzero(as_tuple=True)  # 2 of (n), n tokens of this expert
             part = expert(tokens[token]) * weights[token, rank, None]  # (n, C)
             out = out.index_add(0, token, part.to(out.dtype))
-        return out.view_as(x)
+        return out
+
+    def mix_at_once(self, tokens: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
+        """The same as `mix_one_by_one` in operations whose shapes do not depend on the choices.
+
+        Nothing is read on the host, so that it can be captured as a CUDA graph.
+        """
+        N, K = chosen.shape
+        dtype = product_dtype(tokens)
+        stacked = self._stacked or self._stack(dtype)
+        inside, outside = stacked["c_fc.weight"], stacked["c_proj.weight"]  # (E, W or 2W, C), (E, C, W)
+        kernel = has_grouped_kernel(tokens.device, inside.dtype, *inside.shape[1:], *outside.shape[1:])
+        grouping = group_rows(chosen.flatten(), len(inside), block_rows(N * K, len(inside), kernel=kernel))
+        x = grouping.arrange(tokens.to(dtype).unsqueeze(1).expand(-1, K, -1).flatten(0, 1))  # (R, C)
+        x = expert_linear(x, inside, stacked.get("c_fc.bias"), grouping, kernel=kernel)  # (R, W or 2W)
+        x = nonlinear(x, self.kind)  # (R, W)
+        x = expert_linear(x, outside, stacked.get("c_proj.bias"), grouping, kernel=kernel)  # (R, C)
+        parts = grouping.restore(x).view(N, K, -1)  # (N, K, C)
+        if self.training and self.dropout:
+            parts = nn.functional.dropout(parts, self.dropout)
+        return (parts * weights.unsqueeze(2)).sum(1).to(tokens.dtype)
+
+    def keep_stacked(self) -> None:
+        """Keep the weights of all experts together, and make each expert's a part of them. Inference only.
+
+        Otherwise `mix_at_once` puts them together in every pass.
+        """
+        self._stacked = self._stack(self.router.weight.dtype)
+        for name, together in self._stacked.items():
+            for expert, part in zip(self.experts, together.unbind(), strict=True):
+                expert.get_parameter(name).data = part
+
+    def _stack(self, dtype: torch.dtype) -> dict[str, Tensor]:
+        """The parameters of all experts by name, each (E, …)."""
+        names = [name for name, _ in self.experts[0].named_parameters()]
+        return {name: torch.stack([expert.get_parameter(name) for expert in self.experts]).to(dtype) for name in names}

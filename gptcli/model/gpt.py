@@ -21,9 +21,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 from gptcli.config import ModelConfig
+from gptcli.model.attention import attend
 from gptcli.model.cache import KVCache
 from gptcli.model.experts import Experts, Routing
 from gptcli.model.loss import next_token_loss, softcapped
+from gptcli.model.nonlinear import nonlinear
 from gptcli.model.position import rotate, rotations, sinusoids
 
 INITIAL_DEVIATION = 0.02
@@ -66,26 +68,6 @@ class Attention(nn.Module):
         return F.dropout(y, self.dropout) if self.training and self.dropout else y
 
 
-def attend(
-    q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0, window: int | None = None, seen: Tensor | None = None
-) -> Tensor:
-    """Softmax(q kᵀ / √D) v: q (B, H, T, D), k and v (B, G, S, D) → (B, H, T, D).
-
-    Query t attends to the keys up to S - T + t, and of those to the last `window`; with `seen`, bool (1, S), to the
-    keys that it marks.
-    """
-    T, S = q.shape[2], k.shape[2]
-    grouped = k.shape[1] != q.shape[1]
-    if seen is not None:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=grouped)
-    if (T == S or T == 1) and (window is None or window >= S):  # a whole sequence, or one token without a window
-        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=T > 1, enable_gqa=grouped)
-    mask = torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)  # (T, S)
-    if window is not None:
-        mask = mask.triu(S - T - window + 1)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, enable_gqa=grouped)
-
-
 class RMSNorm(nn.Module):
     """x divided by its root mean square, times a weight (Zhang & Sennrich 2019)."""
 
@@ -114,13 +96,7 @@ class MLP(nn.Module):
     def forward(self, x: Tensor, routing: Routing | None = None) -> Tensor:
         """(..., C) → (..., C). `routing` is unused: `Experts` has the same signature."""
         x = self.c_fc(x)  # (..., W), swiglu (..., 2W)
-        if self.kind == "gelu":
-            x = F.gelu(x, approximate="tanh")
-        elif self.kind == "relu2":
-            x = F.relu(x).square()
-        else:
-            gate, value = x.chunk(2, dim=-1)  # 2 of (..., W)
-            x = F.silu(gate) * value
+        x = nonlinear(x, self.kind)  # (..., W)
         x = self.c_proj(x)  # (..., C)
         return F.dropout(x, self.dropout) if self.training and self.dropout else x
 

@@ -109,7 +109,7 @@ class Int8GPT(GPT):
 
     def __init__(self, model: GPT) -> None:
         """Take over the modules of `model`, which must not be used afterwards. Raises as `require_int8`."""
-        require_int8(model.wte.weight)
+        require_int8(model.wte.weight.device, model.wte.weight.dtype)
         nn.Module.__init__(self)
         self.config = model.config
         for name, part in model.named_children():
@@ -134,12 +134,12 @@ class Int8GPT(GPT):
         return torch.stack([F.cross_entropy(self.head(rows), ids, reduction="sum") for rows, ids in parts]).sum()
 
 
-def require_int8(weight: Tensor) -> None:
-    """Raise DeviceError if this machine cannot quantize weights like `weight`, UsageError unless they are float32."""
+def require_int8(device: torch.device, dtype: torch.dtype) -> None:
+    """Raise DeviceError if weights on the device cannot be quantized, UsageError unless they are float32."""
     hint = "Leave out `quantize`."
-    if weight.device.type != "cpu":
-        raise DeviceError(f"8-bit weights need a CPU; the model is on {weight.device}.", hint)
-    if weight.dtype != torch.float32:
+    if device.type != "cpu":
+        raise DeviceError(f"8-bit weights need a CPU; the model is on {device}.", hint)
+    if dtype != torch.float32:
         raise UsageError("8-bit weights replace float32 weights only.", "Use `quantize` or `dtype`, not both.")
     if ENGINE not in torch.backends.quantized.supported_engines:
         raise DeviceError("This torch has no 8-bit kernels for this processor.", hint)

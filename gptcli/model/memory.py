@@ -14,8 +14,10 @@ from dataclasses import dataclass
 import torch
 
 from gptcli.config import ModelConfig
+from gptcli.model.attention import cuda_takes_groups
 from gptcli.model.cost import cache_bytes, parameter_count, parameter_shapes
-from gptcli.model.loss import CHUNK_LOGITS, held_tokens
+from gptcli.model.grouping import block_count, block_rows, has_grouped_kernel
+from gptcli.model.loss import PLAIN_LOGITS, chunk_sizes, held_tokens
 
 FLOAT32 = 4
 """Bytes; parameters, gradients, optimizer state and the residual stream are float32 whatever the dtype of products."""
@@ -116,7 +118,7 @@ def training_memory(
         parameters=parameters,
         gradients=parameters,
         optimizer=2 * parameters,
-        casts=_casts(config, dtype.itemsize),
+        casts=_casts(config, dtype.itemsize, device_type),
         activations=activations,
         loss=loss,
         allocator=int(share * (activations + loss)),
@@ -135,11 +137,13 @@ def sampling_memory(
     item = dtype.itemsize
     row = batch_size * length * config.n_embd * item
     parameters = parameter_count(config)
+    at_once = config.n_expert and device_type == "cuda"
+    experts = _experts_at_once(config, batch_size * length, item, 0) if at_once else 0
     return SamplingMemory(
         parameters=item * parameters,
         loading=FLOAT32 * parameters if device_type == "cpu" else 0,
         cache=batch_size * cache_bytes(config, item),
-        activations=10 * row,  # residual stream, its norm, the MLP before and after GELU
+        activations=10 * row + experts,  # residual stream, its norm, the MLP before and after GELU
         logits=batch_size * CHOICE_BYTES * config.vocab_size,
         process=process,
         kernels=KERNELS[device_type],
@@ -182,7 +186,7 @@ def _activations(config: ModelConfig, sequences: int, item: int, device_type: st
     dropout = config.dropout > 0
     # Two inputs of norms in float32; for the weight gradients, the outputs of norms and attention.
     block = row * (2 * FLOAT32 + 2 * item) + _all_heads(config, sequences) * item
-    block += _attention(config, sequences, item, device_type) + _mlp(config, sequences, item)
+    block += _attention(config, sequences, item, device_type) + _mlp(config, sequences, item, device_type)
     # The normed inputs of an RMSNorm before its weights.
     normed = row * FLOAT32 if config.norm == "rmsnorm" else 0
     block += 2 * normed
@@ -208,9 +212,26 @@ def _attention(config: ModelConfig, sequences: int, item: int, device_type: str)
         scores = sequences * config.n_head * config.block_size**2  # (B, H, T, T)
         kept = 3 * row * FLOAT32 + (3 if config.dropout else 1) * scores * FLOAT32
         return kept + normed + (projected * item if config.qk_norm and item == FLOAT32 else 0)
-    turned = qk * item if config.qk_norm or config.position == "rope" else 0  # tensors of their own
+    turned = config.qk_norm or config.position == "rope"  # queries and keys are tensors of their own
+    if device_type == "cuda" and _expands_heads(config, item):
+        kept = (3 if turned else 2) * row  # keys and values of every head, and the queries
+        keeps_projected = not turned or (config.qk_norm and item == FLOAT32)
+    else:
+        kept, keeps_projected = qk if turned else 0, True  # the values are a part of the projection
     mask = config.block_size**2 * item if config.sliding_window else 0
-    return projected * item + turned + normed + mask
+    return (kept + projected * keeps_projected) * item + normed + mask
+
+
+def _expands_heads(config: ModelConfig, item: int) -> bool:
+    """Whether training on CUDA copies keys and values for each head; assumed where torch sees no card."""
+    if config.n_kv_head in (1, config.n_head):  # a single head is expanded without a copy
+        return False
+    if not torch.cuda.is_available():
+        return True
+    dtype = torch.float32 if item == FLOAT32 else torch.float16  # bfloat16 has the same kernels wherever it is fast
+    masked = config.sliding_window is not None
+    case = (torch.device("cuda"), dtype, config.head_dim)
+    return not cuda_takes_groups(*case, decodes=False, masked=masked, dropout=config.dropout, trains=True)
 
 
 def _all_heads(config: ModelConfig, sequences: int) -> int:
@@ -218,29 +239,48 @@ def _all_heads(config: ModelConfig, sequences: int) -> int:
     return sequences * config.block_size * config.n_head * config.head_dim
 
 
-def _mlp(config: ModelConfig, sequences: int, item: int) -> int:
+def _mlp(config: ModelConfig, sequences: int, item: int, device_type: str) -> int:
     """Bytes that a block's MLP keeps."""
     # Before and after the nonlinearity; SwiGLU: gate and value, the gate's SiLU, their product.
     kept = (4 if config.mlp == "swiglu" else 2) * config.mlp_width * item
-    if config.n_expert:  # each expert's copies of its tokens, its results, and the weighted results
-        kept = config.n_expert_active * (kept + config.n_embd * (2 * item + FLOAT32))
+    if not config.n_expert:
+        return sequences * config.block_size * kept
+    if device_type == "cuda":
+        return _experts_at_once(config, sequences * config.block_size, item, kept)
+    # Each expert's copies of its tokens, its results, and the weighted results.
+    kept = config.n_expert_active * (kept + config.n_embd * (2 * item + FLOAT32))
     return sequences * config.block_size * kept
+
+
+def _experts_at_once(config: ModelConfig, tokens: int, item: int, kept: int) -> int:
+    """Bytes that the experts of a block keep on CUDA, with `kept` bytes inside the MLP for each row."""
+    C, E, M = config.n_embd, config.n_expert, tokens * config.n_expert_active
+    cuda, dtype = torch.device("cuda"), torch.float32 if item == FLOAT32 else torch.bfloat16
+    kernel = torch.cuda.is_available() and has_grouped_kernel(cuda, dtype, C, config.mlp_width)
+    block = block_rows(M, E, kernel=kernel)
+    blocks = block_count(M, E, block)
+    copies = E if kernel else blocks  # of an expert's weights
+    matrices = copies * C * (config.mlp_rows + config.mlp_width) * item
+    return blocks * block * (kept + C * item) + M * C * item + matrices  # rows in blocks, and the results
 
 
 def _loss(config: ModelConfig, tokens: int, item: int, device_type: str) -> int:
     """Bytes of the loss at its peak: logits and their gradient, whole or for a chunk (see `next_token_loss`)."""
-    V, C, limit = config.vocab_size, config.n_embd, CHUNK_LOGITS[device_type]
+    V, C = config.vocab_size, config.n_embd
     wide = (3 if config.logit_softcap else 2) * FLOAT32  # per logit: before and after the softmax, the slope of a cap
     narrow = item if item < FLOAT32 else 0
-    if tokens * V <= limit:
+    if tokens * V <= PLAIN_LOGITS[device_type]:
         return tokens * V * (wide + narrow)
-    held = min(tokens, held_tokens(max(1, limit // V), C))
+    chunks = chunk_sizes(torch.device(device_type), V)
+    held = min(tokens, held_tokens(chunks.rows, C))
     gradients = tokens * C * item + V * C * (FLOAT32 + narrow)  # of hidden states and weights
-    return limit * wide + held * V * narrow + gradients
+    return chunks.columns * (min(tokens, chunks.rows) * wide + held * narrow) + gradients
 
 
-def _casts(config: ModelConfig, item: int) -> int:
+def _casts(config: ModelConfig, item: int, device_type: str) -> int:
     if item == FLOAT32:
         return 0
-    shapes = parameter_shapes(config).items()
-    return item * sum(shape.numel() for name, shape in shapes if len(shape) == 2 and name != "wpe.weight")
+    matrices = {name: shape for name, shape in parameter_shapes(config).items() if len(shape) == 2}
+    elsewhere = ".experts." if device_type == "cuda" else None  # counted with the activations
+    cast = (name for name in matrices if name != "wpe.weight" and not (elsewhere and elsewhere in name))
+    return item * sum(matrices[name].numel() for name in cast)

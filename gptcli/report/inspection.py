@@ -14,7 +14,7 @@ from gptcli.checkpoints.run_folder import is_run, newest_run, read_run
 from gptcli.config import build_config
 from gptcli.config.presets import PRESET_ALIASES, PRESETS, preset_vocabulary
 from gptcli.dataset.folder import is_dataset
-from gptcli.errors import GptcliError, ModelFolderError, UsageError
+from gptcli.errors import CorpusError, GptcliError, ModelFolderError, UsageError
 from gptcli.interop.hub import model_name
 from gptcli.model.cost import parameter_count
 from gptcli.report.datasets import DatasetList, list_datasets
@@ -156,7 +156,11 @@ def _inspect_path(path: Path, batch_size: int | None, length: int | None) -> Rep
             return list_runs(path)
         if any(map(is_dataset, children)):
             return list_datasets(path)
-    return describe_text(path)
+    try:
+        return describe_text(path)
+    except CorpusError:
+        refuse_pickles(path)  # a folder of weights, without text
+        raise
 
 
 def _inspect_pair(one: Path, other: Path) -> Report:
@@ -202,7 +206,7 @@ def _preset(name: str) -> PresetSummary:
 
 def _require_known(path: Path) -> None:
     """Raise a GptcliError for a missing path, pickled weights, or a file of weights alone."""
-    if is_pickle(path) or (path.is_dir() and not is_run(path)):
+    if is_pickle(path):
         refuse_pickles(path)
     if path.suffix == ".safetensors" and path.is_file():
         raise ModelFolderError(f"'{path}' is the weights of a model alone.", "Give the folder that it belongs to.")

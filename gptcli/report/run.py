@@ -10,9 +10,9 @@ from typing import Any, Literal
 from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import Progress, newest_checkpoint, read_progress
 from gptcli.checkpoints.model_folder import checkpoint_steps
-from gptcli.checkpoints.run_folder import StoredRun, is_run, open_run, read_run
+from gptcli.checkpoints.run_folder import StoredRun, card_step, is_run, open_run, read_run
 from gptcli.checkpoints.tensors import read_metadata, verify_tensors
-from gptcli.checkpoints.weights import stored_step
+from gptcli.checkpoints.weights import stored_loss, stored_step
 from gptcli.config import differences
 from gptcli.errors import ModelFolderError
 from gptcli.interop.hub import model_name
@@ -167,6 +167,8 @@ def evaluations(metrics: Path) -> list[Evaluation]:
         return found
     with suppress(OSError), open(metrics, "rb") as lines:
         for line in lines:
+            if b'"val/loss"' not in line:
+                continue  # parsing every logged step of a long run would take half a minute
             with suppress(ValueError, KeyError, TypeError):
                 values = strict_json(line)
                 found.append(Evaluation(int(values["step"]), float(values["val/loss"])))
@@ -184,7 +186,7 @@ def _summary(run: StoredRun, progress: Progress | None) -> RunSummary:
     state: State = "no checkpoint"
     if progress is not None:
         state = "finished" if why_finished(run.config, progress) else "resumable"
-    counters = progress or Progress()
+    counters = progress or _counters_without_checkpoint(run.path)
     return RunSummary(
         name=model_name(run.path),
         path=str(run.path),
@@ -197,6 +199,14 @@ def _summary(run: StoredRun, progress: Progress | None) -> RunSummary:
         best_step=counters.best_step,
         bytes=_size(run.path),
     )
+
+
+def _counters_without_checkpoint(run: Path) -> Progress:
+    """What the best weights and the model card of a run say about its training."""
+    metadata = read_metadata(run / names.MODEL)
+    best, loss = stored_step(metadata), stored_loss(metadata)
+    step = max(best or 0, card_step(run))
+    return Progress(step=step, best_val_loss=loss, best_step=None if loss is None else best)
 
 
 def _size(folder: Path) -> int:

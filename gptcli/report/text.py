@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from gptcli.config import DataConfig
 from gptcli.dataset.corpus import scan
 from gptcli.dataset.folder import Split, open_dataset
 from gptcli.dataset.plain_text import read_text
 from gptcli.dataset.sources import find_sources
+from gptcli.dataset.splits import utf8_length
 from gptcli.dataset.vocabulary import choose_kind
+from gptcli.errors import TokenizerError
 from gptcli.tokenizer.tokenizer import Tokenizer, load_tokenizer
+
+PIECES = 10_000
+"""Most tokens of a text that a report lists."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,7 @@ class TokensReport:
     distinct_tokens: int
     bytes_per_token: float
     pieces: tuple[Piece, ...]
+    """The first `PIECES` tokens."""
     kind: str = "tokens"
 
 
@@ -135,23 +143,44 @@ def describe_tokenizer(path: Path) -> TokenizerReport:
 
 
 def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
-    """Tokenize a text and describe its pieces. Raises TokenizerError or CorpusError."""
+    """Tokenize a text and describe its first pieces. Raises TokenizerError or CorpusError."""
     tokenizer = load_tokenizer(tokenizer_path)
+    characters = tokens = size = 0
+    seen = np.zeros(tokenizer.vocab_size, dtype=np.bool_)
+    shown: list[int] = []
+
+    def counted(pieces: Iterable[str]) -> Iterator[str]:
+        nonlocal characters, size
+        for piece in pieces:
+            characters += len(piece)
+            size += utf8_length(piece)
+            yield piece
+
     with find_sources([str(text_path)], DataConfig().include) as sources:
-        text = "".join(piece for source in sources for piece in read_text(source, lambda _count: None))
-    pieces = tokenizer.pieces(text)
-    size = sum(len(content) for _, content in pieces)
+        read = (piece for source in sources for piece in read_text(source, lambda _count: None))
+        try:
+            for ids in tokenizer.encode_pieces(counted(read)):
+                seen[ids] = True
+                tokens += len(ids)
+                shown += ids[: PIECES - len(shown)].tolist()
+        except TokenizerError as error:
+            hint = "Give a tokenizer that was made for this text, or a BPE tokenizer."
+            raise TokenizerError(error.message, hint) from None
     return TokensReport(
         tokenizer_path=str(tokenizer_path),
         text_path=str(text_path),
         tokenizer=summary_of(tokenizer),
-        characters=len(text),
+        characters=characters,
         bytes=size,
-        tokens=len(pieces),
-        distinct_tokens=len({token for token, _ in pieces}),
-        bytes_per_token=size / max(1, len(pieces)),
-        pieces=tuple(Piece(token, content.decode(errors="replace"), content.hex()) for token, content in pieces),
+        tokens=tokens,
+        distinct_tokens=int(seen.sum()),
+        bytes_per_token=size / max(1, tokens),
+        pieces=tuple(_piece(token, tokenizer.token_bytes(token)) for token in shown),
     )
+
+
+def _piece(token: int, content: bytes) -> Piece:
+    return Piece(token, content.decode(errors="replace"), content.hex())
 
 
 def describe_text(path: Path) -> TextReport:

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 
 import torch
 
+from gptcli.checkpoints.checkpoint import Progress
 from gptcli.checkpoints.names import TOKENIZER
 from gptcli.config import MAX_COUNT, RunConfig, TokenizerConfig
 from gptcli.dataset.folder import Dataset
-from gptcli.errors import CorpusError, GptcliError, OutOfMemoryError, UsageError, counted
+from gptcli.errors import CorpusError, GptcliError, OutOfMemoryError, UsageError, counted, size
 from gptcli.interop.huggingface import compatibility_note
 from gptcli.machine import free_memory, process_memory
 from gptcli.model.cost import parameter_count
 from gptcli.model.devices import choose_dtype
 from gptcli.model.memory import largest_micro_batch, training_memory
 from gptcli.runs.decision import Decision, FineTune, NewRun, Resume, run_config
+from gptcli.runs.fitting import SHAPE, way_to_fit
 from gptcli.runs.pace import steps_within
 from gptcli.runs.pretrained import evaluation_rhythm, notes_on, verified_sha256
 from gptcli.runs.request import Request
@@ -55,30 +57,35 @@ def complete(request: Request, decision: Decision, dataset: Dataset, device: tor
     dtype = choose_dtype(config.train.dtype, device, config.model.n_embd)
     free = free_memory(device)
     config = _with_train(config, dtype=dtype.name)
-    micro_batch_size, refusal = _micro_batch_size(config, device, dtype.dtype, free)
-    config = _with_train(config, micro_batch_size=micro_batch_size)
+    config = _with_train(config, micro_batch_size=_micro_batch_size(config, device, dtype.dtype, free))
     memory = training_memory(
         config.model,
-        micro_batch_size,
+        config.train.micro_batch_size or 1,
         dtype.dtype,
         device.type,
         process_memory(device.type, trains=True),
         activation_checkpointing=config.train.activation_checkpointing,
-    ).total  # before a model is built to see how fast it trains
-    config = _with_train(config, max_steps=_max_steps(config, dataset, device, refusal))
+    )  # before a model is built to see how fast it trains
+    refusal = None
+    if device.type == "cpu" and memory.needed > free:
+        message = f"Training needs about {size(memory.total)} of memory, and {size(free)} are free."
+        can_choose = isinstance(decision, NewRun) and not any(map(request.states, SHAPE))
+        refusal = OutOfMemoryError(message, way_to_fit(config, free, dtype.dtype, device.type, can_choose=can_choose))
+    done = decision.progress if isinstance(decision, Resume) and decision.states_another_time(request) else Progress()
+    config = _with_train(config, max_steps=_max_steps(config, dataset, device, refusal, done))
     if isinstance(decision, FineTune):
         config = _with_train(config, **evaluation_rhythm(config, request))
         config = _with_train(config, init_sha256=verified_sha256(decision.pretrained, config))
     return Completed(
         config=config,
-        memory=memory,
+        memory=memory.total,
         notes=[
             *(notes_on(decision.pretrained, config) if isinstance(decision, FineTune) else []),
             f"Model: {_shape(config)}{_default_note(request, decision, device)}.",
             *([alone] if (alone := compatibility_note(config.model)) else []),
             f"Budget: {_budget(config, dataset)}.",
             f"Dtype: {dtype.name}, {'as the run began' if isinstance(decision, Resume) else dtype.reason}.",
-            f"Memory: about {memory / 1e9:.2f} GB; {free / 1e9:.1f} GB are free.",
+            f"Memory: about {size(memory.total)}; {size(free)} are free.",
         ],
         refusal=refusal,
     )
@@ -109,29 +116,27 @@ def _require_a_window(config: RunConfig, dataset: Dataset) -> None:
         raise CorpusError("The text is too short to hold out some of it for validation.", hint)
 
 
-def _micro_batch_size(
-    config: RunConfig, device: torch.device, dtype: torch.dtype, free: int
-) -> tuple[int, OutOfMemoryError | None]:
-    """The micro-batch size: as stated, or as large as fits into `free` bytes; and why training is refused, if it is."""
+def _micro_batch_size(config: RunConfig, device: torch.device, dtype: torch.dtype, free: int) -> int:
+    """The micro-batch size: as stated, or as large as fits into `free` bytes, but at least 1."""
     train = config.train
-    checkpointing = train.activation_checkpointing
-    fitting = largest_micro_batch(
-        config.model, train.batch_size, free, dtype, device.type, activation_checkpointing=checkpointing
+    fitting = train.micro_batch_size or largest_micro_batch(
+        config.model,
+        train.batch_size,
+        free,
+        dtype,
+        device.type,
+        activation_checkpointing=train.activation_checkpointing,
     )
-    stated = train.micro_batch_size
-    if stated is None and fitting is not None:
-        return fitting, None
-    size = min(stated or 1, train.batch_size)
-    needed = training_memory(config.model, size, dtype, device.type, activation_checkpointing=checkpointing).needed
-    if device.type != "cpu" or needed <= free:
-        return size, None
-    hint = f"Use `train.micro_batch_size = {fitting}`: the result is the same." if fitting else "Use a smaller model."
-    message = f"Training needs about {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free."
-    return size, OutOfMemoryError(message, hint)
+    return min(fitting or 1, train.batch_size)
 
 
-def _max_steps(config: RunConfig, dataset: Dataset, device: torch.device, refusal: GptcliError | None) -> int:
-    """The number of updates that the schedule runs over, fixed before the first one."""
+def _max_steps(
+    config: RunConfig, dataset: Dataset, device: torch.device, refusal: GptcliError | None, done: Progress
+) -> int:
+    """The number of updates that the schedule runs over. Those that fit into a stated time come after the `done` ones.
+
+    It is fixed before the first update, and again where a resumed run gets another time.
+    """
     train = config.train
     by_epochs = math.ceil(train.epochs * epoch_steps(config, dataset)) if train.epochs else None
     if by_epochs and not train.max_steps and by_epochs > MAX_COUNT:
@@ -144,7 +149,9 @@ def _max_steps(config: RunConfig, dataset: Dataset, device: torch.device, refusa
     assert train.max_time, "a budget without steps or epochs has a time"
     if refusal:  # the pace cannot be measured
         raise refusal
-    return min(MAX_COUNT, steps_within(train.max_time, config, dataset, device))
+    left = train.max_time - done.seconds
+    more = steps_within(left, config, dataset, device) if left > 0 else 1
+    return min(MAX_COUNT, done.step + more)
 
 
 def _with_train(config: RunConfig, **values: object) -> RunConfig:

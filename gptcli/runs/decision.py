@@ -14,9 +14,11 @@ from typing import ClassVar
 import torch
 
 from gptcli.checkpoints import names
+from gptcli.checkpoints.checkpoint import Progress, read_progress
 from gptcli.checkpoints.run_folder import StoredRun, is_run, missing_part, next_free, open_run
 from gptcli.config import CHANGEABLE_ON_RESUME, RunConfig, build_config, nearest_preset
 from gptcli.config.presets import fine_tuning
+from gptcli.config.types import parse_duration
 from gptcli.config.values import Values
 from gptcli.dataset.place import dataset_name
 from gptcli.errors import DeviceError, ModelFolderError, StorageError, UsageError
@@ -81,16 +83,33 @@ class Resume:
     def recipe(self, preset_name: str) -> list[Values]:
         return [fine_tuning(preset_name), self.pretrained.layer()] if self.pretrained else []
 
+    @cached_property
+    def progress(self) -> Progress:
+        """The counters of the newest checkpoint, whose weights are not read."""
+        return read_progress(self.path) or Progress()
+
+    def states_another_time(self, request: Request) -> bool:
+        """Whether the request changes the time from which the stored number of steps was computed."""
+        stored, stated = self.run.config.train, request.budget
+        if None in (stored.max_time, stated.get("max_time")) or stored.epochs is not None or len(stated) > 1:
+            return False
+        try:
+            return parse_duration(stated["max_time"]) != stored.max_time
+        except ValueError:
+            return False  # building the config reports it
+
     def kept(self, request: Request) -> Values:
         """Budgets, rhythms and choices for the machine, as they were stored.
 
         A field that is open there (None) stays open, whatever a preset or the recipe of fine-tuning says.
         """
         keys = CHANGEABLE_ON_RESUME | {"train.dtype", "train.init_sha256", "train.init_from"}
-        if request.states("train.epochs"):
+        if "epochs" in request.budget:
             keys -= {"train.max_steps"}
-        elif request.states("train.max_steps"):
+        elif "max_steps" in request.budget:
             keys -= {"train.epochs"}
+        elif self.states_another_time(request):
+            keys -= {"train.max_steps"}
         sections = {"optim": self.run.config.optim, "train": self.run.config.train}
         return {
             section: {name: value for name, value in values if f"{section}.{name}" in keys}
@@ -158,9 +177,9 @@ def layers(request: Request, preset_name: str, decision: Decision) -> list[Value
     """The layers over the preset, each stronger than the one before."""
     return [
         *decision.recipe(preset_name),
-        {"train": {"max_steps": None, "epochs": None}} if request.states(*BUDGET) else {},
+        {"train": {"max_steps": None, "epochs": None}} if request.budget else {},
         decision.kept(request),
-        _file_layer(request),
+        request.file_layer,
         request.family_layer(preset_name),
         request.flags,
         _remembered(request),
@@ -181,19 +200,6 @@ def training_device(request: Request, decision: Decision) -> tuple[torch.device,
     except DeviceError:
         device = choose_device("auto")
         return device, f"The run was trained on '{wanted}', which is not available: it resumes on '{device.type}'."
-
-
-BUDGET = ("train.max_steps", "train.epochs", "train.max_time")
-"""Stating one of these replaces all of those that a preset or the recipe of fine-tuning states."""
-
-
-def _file_layer(request: Request) -> Values:
-    """The config file's values, without its number of steps where the call states the budget in another way."""
-    train = request.flags.get("train", {})
-    if not {"epochs", "max_time"} & train.keys() or "max_steps" in train or "train" not in request.file:
-        return request.file
-    kept = {name: value for name, value in request.file["train"].items() if name != "max_steps"}
-    return {**request.file, "train": kept}
 
 
 def _remembered(request: Request) -> Values:

@@ -14,25 +14,23 @@ from torch import Tensor
 
 from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import Checkpoint, newest_checkpoint
-from gptcli.checkpoints.run_folder import StoredRun, card_step, logged_saves, next_free
+from gptcli.checkpoints.run_folder import StoredRun, card_step, logged_saves
 from gptcli.checkpoints.tensors import read_metadata
 from gptcli.checkpoints.weights import stored_step
-from gptcli.config import CHANGEABLE_ON_RESUME, DataConfig, RunConfig, TokenizerConfig, differences, parse_section
+from gptcli.config import DataConfig, RunConfig, TokenizerConfig, parse_section
 from gptcli.dataset.folder import Dataset
 from gptcli.dataset.place import dataset_roots
 from gptcli.dataset.preparing import OnProgress, Prepared, find_or_prepare
-from gptcli.errors import ModelFolderError, StorageError, UsageError, size
+from gptcli.errors import ModelFolderError, StorageError, size
 from gptcli.model.cost import parameter_shapes
-from gptcli.runs.budget import why_finished
+from gptcli.runs.budget import StopReason, finished_by, why_finished
+from gptcli.runs.changes import refuse_other_data, refuse_other_settings
 from gptcli.runs.completion import Completed, complete
 from gptcli.runs.decision import Decision, FineTune, Resume, check, decide, training_device
 from gptcli.runs.pretrained import require_its_tokenizer, stored_initial_state
 from gptcli.runs.request import Request
-from gptcli.storage import disk_errors
+from gptcli.storage import FolderLock, disk_errors
 from gptcli.training.schedule import learning_rate
-
-COMPARED_AS_DATA = ("tokenizer.", "data.")
-"""Sections that say how the data was made; runs compare the fingerprint of the data itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +55,11 @@ class Plan(Completed):
         return self.decision.path
 
     @property
+    def finished(self) -> StopReason | None:
+        """The budget that has ended the run, if nothing is left to train."""
+        return finished_by(self.config.train, self.checkpoint.progress) if self.checkpoint else None
+
+    @property
     def begin(self) -> int:
         """The step from which training continues; 0 for a new run."""
         return self.checkpoint.progress.step if self.checkpoint else 0
@@ -71,6 +74,8 @@ def make_plan(
     errors of `decide`, of the data, and of `complete`; UsageError for a run of other data or with other fixed settings.
     """
     decision = decide(request, quiet=quiet)
+    if isinstance(decision, Resume) and not dry_run:
+        FolderLock(decision.path).release()  # another process that trains the run is reported before anything else
     device, moved = training_device(request, decision)
     check(request, decision, device)
     with _scratch(dry_run) as scratch:
@@ -87,14 +92,19 @@ def plan_for(request: Request, decision: Decision, dataset: Dataset, device: tor
     completed = complete(request, decision, dataset, device)
     disk = _disk(completed.config)
     refusal = completed.refusal or _disk_refusal(decision.path, disk)
-    notes = [*completed.notes, f"Disk: a checkpoint and the best weights take {size(disk)}."]
+    notes = [
+        f"New run: '{decision.path}'.",
+        *completed.notes,
+        f"Disk: a checkpoint and the best weights take {size(disk)}.",
+    ]
     checkpoint, damaged, initial = None, dict[int, str](), None
     if isinstance(decision, Resume):
-        _refuse_changes(decision.run, completed.config, dataset)
+        refuse_other_data(decision.run, dataset, request)
+        refuse_other_settings(decision.run, completed.config, request)
         checkpoint, damaged = newest_checkpoint(decision.path)
         if checkpoint is None:
             initial = _weights_to_start_over(decision.run, [*damaged.values()])
-        notes = _notes_on_resume(decision.run, completed.config, checkpoint, damaged, notes)
+        notes = _notes_on_resume(decision.run, completed.config, checkpoint, damaged, notes[1:])
     return Plan(
         config=completed.config,
         memory=completed.memory,
@@ -143,7 +153,7 @@ def _notes_on_resume(
         return [f"'{run.path}' has no checkpoint yet: training starts from its beginning.", *notes]
     step = checkpoint.progress.step
     if why := why_finished(config, checkpoint.progress):  # nothing is trained by the config that the notes describe
-        return [*damaged.values(), f"The run is finished: {why}; `resume = never` starts another."]
+        return [*damaged.values(), f"'{run.path}' is finished: {why}; `resume = never` starts another."]
     jump = _learning_rate_jump(run.config, config, step)
     return [*damaged.values(), f"Resuming '{run.path}' at step {step:,}.", *notes, *jump]
 
@@ -159,28 +169,6 @@ def _learning_rate_jump(stored: RunConfig, config: RunConfig, step: int) -> list
         f"The schedule now runs over {new_steps:,} steps instead of {old_steps:,}: "
         f"the learning rate continues at {new:.3g} instead of {old:.3g}."
     ]
-
-
-def _refuse_changes(run: StoredRun, config: RunConfig, dataset: Dataset) -> None:
-    """Raise UsageError where a run would continue as another one: with other data or other fixed settings."""
-    changed = {
-        key: values
-        for key, values in differences(run.config, config).items()
-        if key not in CHANGEABLE_ON_RESUME and not key.startswith(COMPARED_AS_DATA)
-    }
-    another = f"start '{next_free(run.path)}' with `resume = never`"
-    if run.data_fingerprint != dataset.fingerprint:
-        raise UsageError(
-            f"'{run.path}' was trained on other data: '{run.data_name}' has changed, or its tokenizer has.",
-            f"To train its model on the new text, add `train.init_from = {run.path}` and a new `out`; "
-            f"to start over, {another}.",
-        )
-    if changed:
-        listed = "; ".join(f"{key}: {was} → {now}" for key, (was, now) in changed.items())
-        raise UsageError(
-            f"'{run.path}' is a run with another configuration ({listed}).",
-            f"Give the old values to resume it, or {another}.",
-        )
 
 
 def _weights_to_start_over(run: StoredRun, damaged: list[str]) -> dict[str, Tensor] | None:

@@ -15,8 +15,10 @@ from gptcli.dataset.place import restore_interrupted
 from gptcli.dataset.vocabulary import require_bpe_for_size
 from gptcli.errors import UsageError
 from gptcli.interop.hub import is_address
+from gptcli.paths import given_path, output_path, text_paths
 from gptcli.tokenizer.tokenizer import is_path
 
+BUDGET = ("max_steps", "epochs", "max_time")
 ResumeMode = Literal["auto", "never", "must"]
 UnknownCharacters = Literal["error", "skip"]
 
@@ -46,6 +48,21 @@ class Request:
     def explicit(self) -> Values:
         """Everything stated, by config file or call."""
         return merge(self.file, self.flags)
+
+    @property
+    def file_layer(self) -> Values:
+        """The config files' values, without their number of steps where the call states the budget in another way."""
+        train = self.flags.get("train", {})
+        if not {"epochs", "max_time"} & train.keys() or "max_steps" in train or "train" not in self.file:
+            return self.file
+        kept = {name: value for name, value in self.file["train"].items() if name != "max_steps"}
+        return {**self.file, "train": kept}
+
+    @property
+    def budget(self) -> Values:
+        """The stated ones of `max_steps`, `epochs` and `max_time`; they replace all of those that a preset states."""
+        stated = merge(self.file_layer, self.flags).get("train", {})
+        return {name: value for name, value in stated.items() if name in BUDGET}
 
     def family_layer(self, preset_name: str) -> Values:
         """The settings that `family` stands for; they override config files and are overridden by `flags`.
@@ -84,7 +101,7 @@ def new_request(
     out: str | Path | None = None,
     preset: str | None = None,
     family: str | None = None,
-    config: Sequence[str | Path] = (),
+    config: str | Path | Sequence[str | Path] = (),
     settings: Mapping[str, Any] | None = None,
     resume: ResumeMode = "auto",
     unknown: UnknownCharacters = "error",
@@ -94,22 +111,25 @@ def new_request(
     Raises ConfigError for a config file that cannot be read, and UsageError for empty `data` and for settings that
     would have no effect.
     """
-    inputs = (str(data),) if isinstance(data, str | Path) else tuple(map(str, data))
+    inputs = text_paths(data)
     if not inputs:
         hint = "Name a text file, a folder, a dataset, or - for standard input."
         raise UsageError("There is no text to train on.", hint)
     restore_interrupted(*inputs)
     request = Request(
         data=inputs,
-        out=None if out is None else Path(out),
+        out=None if out is None else output_path(out),
         preset=preset,
-        file=merge(*(_read_config_file(Path(path)) for path in config)),
+        file=merge(*(_read_config_file(Path(path)) for path in text_paths(config))),
         flags=nest(flatten(settings or {})),
         resume=resume,
         has_dataset=any(map(is_dataset, inputs)),
         family=family,
         unknown=unknown,
     )
+    for key in ("tokenizer.kind", "train.init_from"):  # paths, or names that a file could have
+        if (stated := request.stated(key)) is not None:
+            given_path(str(stated))
     _refuse_idle_settings(request)
     return request
 

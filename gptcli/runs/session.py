@@ -55,9 +55,8 @@ def train(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[Event
     OutOfMemoryError with the micro-batch size that fits.
     """
     progress = plan.checkpoint.progress if plan.checkpoint else Progress()
-    end = budget_end(plan.config.train, progress, progress.seconds)
-    if isinstance(plan.decision, Resume) and plan.checkpoint and end and not progress.evaluation_pending:
-        yield _tidy_up(plan.decision.run, plan, progress, end)
+    if plan.finished:
+        yield _tidy_up(plan, progress, plan.finished)
         return
     if plan.refusal:
         raise plan.refusal
@@ -80,7 +79,9 @@ def train(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[Event
                 if isinstance(event, RunFinished):
                     writes.append(partial(write_card, run, plan.dataset, progress))
                 for write in writes:
-                    yield from attempt(progress.step, write)
+                    for failure in attempt(progress.step, write):
+                        if not lock.moved():  # the next save says that it was, and ends the session
+                            yield failure
                 yield event
         except StorageError as error:
             with suppress(StorageError):
@@ -88,7 +89,9 @@ def train(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[Event
             raise
 
 
-def _tidy_up(run: StoredRun, plan: Plan, progress: Progress, end: StopReason) -> RunFinished:
+def _tidy_up(plan: Plan, progress: Progress, end: StopReason) -> RunFinished:
+    assert isinstance(plan.decision, Resume), "only a run that was trained before is finished"
+    run = plan.decision.run
     with FolderLock(run.path):
         _remove_leftovers(run)
         prune_checkpoints(run.path, plan.config.train.keep_checkpoints)

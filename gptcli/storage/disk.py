@@ -20,6 +20,8 @@ def disk_errors(path: Path, doing: Literal["Writing", "Reading"] = "Writing", op
     hints = {
         **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), full),
         errno.EROFS: f"Choose a writable place with {option}.",
+        **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), f"A file is in the way; choose another place with {option}."),
+        errno.ENAMETOOLONG: f"Choose a shorter name with {option}.",
         **dict.fromkeys((errno.EACCES, errno.EPERM), f"Check the permissions, or choose another place with {option}."),
     }
     try:

@@ -35,6 +35,10 @@ class FolderLock:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Release the lock."""
         os.close(self._descriptor)
 
     def moved(self) -> bool:

@@ -202,7 +202,7 @@ def _unknown_error(missing: list[str], normalized: Sequence[tuple[str, list[str]
     if not left:
         message += f", but it knows all characters of the same text normalized to {form}"
         return TokenizerError(f"{message}.", _NORMALIZE.format(form=form))
-    hint = "Use a BPE tokenizer, which knows every character, or skip them with `unknown = skip`."
+    hint = "Skip them with `unknown = skip`."
     if set(left) < set(missing):
         message += f"; normalized to {form}, the same text has only {len(left):,} unknown"
         hint = f"{_NORMALIZE.format(form=form)} {hint}"

@@ -61,7 +61,7 @@ def parse_tokenizer(content: str | bytes, file: Path) -> Tokenizer:
     try:
         document = strict_json(content)
     except ValueError as error:
-        raise TokenizerError(f"{name} is not valid JSON: {error}.", _HINT) from None
+        raise TokenizerError(f"{name} cannot be read: {error}.", _HINT) from None
     if _is_vocabulary(document):
         document = _gpt2_document(document, file, name)
     document = checked(document, name)

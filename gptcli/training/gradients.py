@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gptcli.model.devices import autocast
-from gptcli.model.experts import Routing, Spread
+from gptcli.model.experts import ExpertLoad, Routing
 from gptcli.model.gpt import GPT
 
 Hidden = Callable[..., Tensor]
@@ -27,7 +27,7 @@ def accumulate_gradients(
     dtype: torch.dtype,
     backward: Callable[[Tensor], None],
     expert_balance: float = 0.0,
-    spread: Spread | None = None,
+    spread: ExpertLoad | None = None,
 ) -> Tensor:
     """Mean next-token loss () of ids (B, T + 1); its gradient is accumulated over micro-batches of b sequences.
 

@@ -15,8 +15,9 @@ from gptcli.training.gradients import Hidden, accumulate_gradients
 from gptcli.training.optimizer import Optimizer
 
 DEVICE_NAMES = {"cpu": "CPU", "cuda": "GPU", "mps": "Apple GPU"}
-SMALLER = "Use a smaller model or context."
+SMALLER = "Use a smaller `preset`, or lower `model.n_layer` or `model.n_embd`."
 """The hint where no micro-batch is small enough."""
+FEWER_ACTIVATIONS = f"Use `train.activation_checkpointing = true`, or lower `model.block_size`. Else: {SMALLER}"
 
 
 @contextmanager
@@ -35,7 +36,7 @@ def room_for_gradients(
         size = micro_batch_size // 2
         while size and not _fits(model, hidden, optimizer, ids[:size], dtype):
             size //= 2
-        hint = f"Use `train.micro_batch_size = {size}`: the result is the same." if size else SMALLER
+        hint = f"Use `train.micro_batch_size = {size}`: the result is the same." if size else FEWER_ACTIVATIONS
         device = DEVICE_NAMES[ids.device.type]
         message = f"The {device} ran out of memory with {micro_batch_size} sequences at once."
         raise OutOfMemoryError(message, hint) from error

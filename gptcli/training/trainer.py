@@ -26,7 +26,7 @@ from gptcli.config.presets import preset
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import NonFiniteError
 from gptcli.model.devices import torch_dtype
-from gptcli.model.experts import Spread
+from gptcli.model.experts import ExpertLoad
 from gptcli.model.gpt import GPT
 from gptcli.training.batches import training_batches
 from gptcli.training.compilation import compile_hidden
@@ -52,7 +52,7 @@ class Update:
     grad_norm: Tensor
     """Gradient norm before clipping, ()."""
     lr: float
-    spread: Spread | None
+    spread: ExpertLoad | None
     """How tokens were spread over experts; None for a model without experts."""
 
 
@@ -119,7 +119,7 @@ class Trainer:
         """
         ids = self._next_batch()  # (B, T + 1)
         before = random_states(self.device) if len(ids) > self.micro_batch_size else {}
-        spread = Spread() if self.config.model.n_expert else None
+        spread = ExpertLoad() if self.config.model.n_expert else None
         try:
             with self._room_for_gradients(ids):
                 loss = accumulate_gradients(

@@ -15,7 +15,7 @@ import sys
 import threading
 import unicodedata
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
@@ -25,7 +25,6 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from rich.live import Live
-    from rich.progress import Progress
 
 PIPE_WIDTH = 10_000
 """Width without a terminal, in columns: nothing is wrapped."""
@@ -70,10 +69,13 @@ class Output:
         self._print(text, "yellow")
 
     def show(self, *parts: RenderableType) -> None:
-        """Print a result for people, such as a table, on standard output."""
+        """Print a result for people, such as a table, on standard output; on a pipe no line ends with spaces."""
         console = self.out
-        for part in parts:
-            console.print(printable(part) if isinstance(part, str) else part, markup=False, highlight=False)
+        with nullcontext() if console.is_terminal else console.capture() as captured:
+            for part in parts:
+                console.print(printable(part) if isinstance(part, str) else part, markup=False, highlight=False)
+        if captured:
+            sys.stdout.write(re.sub(r" +$", "", captured.get(), flags=re.MULTILINE))
 
     def result(self, text: str) -> None:
         """Print one line of result on standard output: unchanged on a pipe, escaped on a terminal."""
@@ -103,17 +105,22 @@ def show_error(message: str, hint: str, *, label: str = "Error", no_color: bool 
 
 
 @contextmanager
-def live_display(display: Live | Progress) -> Iterator[None]:
-    """Run a live display; Ctrl-Z ends it, which shows the cursor again, and `fg` starts it below the shell's lines."""
+def live_display(live: Live) -> Iterator[None]:
+    """Run a live display. Ctrl-Z removes it and shows the cursor again, and `fg` starts it below the shell's lines."""
 
     def suspend(_signum: int, _frame: object) -> None:
-        display.stop()
+        shown, transient, overflow = live.get_renderable(), live.transient, live.vertical_overflow
+        live.transient = True
+        live.update("")  # else the next refresh would go up by the old height, over the shell's lines
+        live.stop()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)  # returns when the process is continued
         signal.signal(signal.SIGTSTP, suspend)
-        display.start()
+        live.transient, live.vertical_overflow = transient, overflow
+        live.update(shown)
+        live.start()
 
-    display.start()
+    live.start()
     previous = signal.getsignal(signal.SIGTSTP)
     if previous is not signal.SIG_IGN:  # as in a shell without job control
         signal.signal(signal.SIGTSTP, suspend)
@@ -121,7 +128,7 @@ def live_display(display: Live | Progress) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTSTP, previous)
-        display.stop()
+        live.stop()
 
 
 def one_line(text: str) -> str:

@@ -6,7 +6,15 @@ from rich.console import RenderableType
 
 from gptcli.errors import size
 from gptcli.report.datasets import DatasetList
-from gptcli.report.text import DatasetReport, SplitSummary, TextReport, TokenizerReport, TokenizerSummary, TokensReport
+from gptcli.report.text import (
+    PIECES,
+    DatasetReport,
+    SplitSummary,
+    TextReport,
+    TokenizerReport,
+    TokenizerSummary,
+    TokensReport,
+)
 from gptcli.ui.preparing import ids_in_words
 from gptcli.ui.tables import facts, left, right, table
 
@@ -26,7 +34,7 @@ def dataset_list(report: DatasetList) -> RenderableType:
             dataset.tokens,
             size(dataset.bytes),
             dataset.made,
-            dataset.problem,
+            "damaged" if dataset.problem else "",
         )
         for dataset in report.datasets
     ]
@@ -85,7 +93,11 @@ def tokens(report: TokensReport) -> list[RenderableType]:
         ("bytes per token", f"{report.bytes_per_token:.3f}"),
     ]
     shown = report.pieces[:PIECES_SHOWN]
-    of_all = f", the first {len(shown):,} of {report.tokens:,} (all with --json)" if len(shown) < report.tokens else ""
+    of_all = (
+        f", the first {len(shown):,} of {report.tokens:,} (up to {PIECES:,} with --json)"
+        if len(shown) < report.tokens
+        else ""
+    )
     pieces = [(place, piece.id, repr(piece.text), piece.hex) for place, piece in enumerate(shown)]
     return [
         facts(f"{report.text_path} by {report.tokenizer_path}", rows),

@@ -62,17 +62,21 @@ def show_text(events: Iterable[Piece | Sample], count: int, *, before: str, raw:
     finished: dict[int, Sample] = {}
     writer, turn = _Writer(raw=raw), 0
     writer.write(before)
-    for event in events:
-        if isinstance(event, Sample):
-            finished[event.sample] = event
-        elif event.sample == turn:
-            writer.write(event.text)
-        else:
-            waiting[event.sample] += event.text
-        while turn in finished and turn + 1 < count:
-            turn += 1
-            writer.end_line()
-            writer.write(f"{SEPARATOR}\n{before}{waiting.pop(turn, '')}")
+    try:
+        for event in events:
+            if isinstance(event, Sample):
+                finished[event.sample] = event
+            elif event.sample == turn:
+                writer.write(event.text)
+            else:
+                waiting[event.sample] += event.text
+            while turn in finished and turn + 1 < count:
+                turn += 1
+                writer.end_line()
+                writer.write(f"{SEPARATOR}\n{before}{waiting.pop(turn, '')}")
+    except KeyboardInterrupt:
+        writer.end_line()  # the shell's prompt comes next
+        raise
     writer.end_line()
     return [finished[sample] for sample in sorted(finished)]
 

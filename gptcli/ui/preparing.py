@@ -6,6 +6,7 @@ import time
 from contextlib import ExitStack
 from itertools import pairwise
 
+from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from gptcli.dataset.folder import Dataset
@@ -22,18 +23,17 @@ class PreparingDisplay:
     """A bar with MB/s for each stage, on a terminal; nothing on a pipe."""
 
     def __init__(self, output: Output) -> None:
-        err = output.err
+        self._console = output.err
         self._progress = Progress(
             TextColumn("{task.description:<18}", markup=False),
             BarColumn(bar_width=None),
             TextColumn("{task.percentage:>3.0f}%"),
             TransferSpeedColumn(),
             TimeRemainingColumn(),
-            console=err,
-            transient=True,
             expand=True,
-            disable=output.quiet or not err.is_terminal,
+            auto_refresh=False,
         )
+        self._is_shown = self._console.is_terminal and not output.quiet
         self._output = output
         self._open = ExitStack()
         self._tasks: dict[str, TaskID] = {}
@@ -41,8 +41,9 @@ class PreparingDisplay:
         """For each stage its name, its start time and its bytes."""
 
     def __enter__(self) -> PreparingDisplay:
-        if not self._progress.disable:
-            self._open.enter_context(live_display(self._progress))
+        if self._is_shown:
+            live = Live(self._progress, console=self._console, transient=True, refresh_per_second=10)
+            self._open.enter_context(live_display(live))
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from gptcli.errors import size
+from gptcli.errors import counted, size
 from gptcli.report.datasets import DatasetList
 from gptcli.report.inspection import PresetList, Report, as_json
 from gptcli.report.machine import MachineReport
@@ -16,7 +16,7 @@ from gptcli.report.model import ModelReport
 from gptcli.report.run import Comparison, RunList, RunReport, RunSummary
 from gptcli.report.text import DatasetReport, TextReport, TokenizerReport, TokensReport
 from gptcli.ui import data_reports
-from gptcli.ui.console import Output
+from gptcli.ui.console import Output, wording
 from gptcli.ui.tables import facts, left, operations, right, shape, share, table
 
 
@@ -116,9 +116,9 @@ def _times(copies: int) -> str:
 def _run(report: RunReport) -> list[RenderableType]:
     summary = report.summary
     state = {
-        "finished": f"finished: {report.why_finished}",
+        "finished": f"finished: {wording.get()(report.why_finished)}",
         "resumable": "resumable: run the same train command again",
-        "no checkpoint": "no checkpoint yet",
+        "no checkpoint": "no checkpoint" + (" yet" if summary.best_val_loss is None else ", but the best weights"),
         "damaged": "damaged",
     }[summary.state]
     rows = [
@@ -211,7 +211,7 @@ def _machine(report: MachineReport) -> list[RenderableType]:
         ("python", report.python),
         ("torch", report.torch + (f", for CUDA {report.cuda}" if report.cuda else ", without CUDA")),
         ("device", f"{report.default_device} by default"),
-        ("cores", f"{report.cores:,} (torch uses {report.threads:,} threads)"),
+        ("cores", f"{report.cores:,} (torch uses {counted(report.threads, 'thread')})"),
         ("compiler", report.compiler or "none, so torch.compile does not work on the CPU"),
     ]
     devices = [

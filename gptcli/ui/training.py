@@ -38,6 +38,8 @@ LOWEST_CURVE, HIGHEST_CURVE = 6, 20
 """Lines of the loss curve, depending on the height of the terminal."""
 LINES_BESIDE_CURVE = 14
 """Lines of the terminal left to the rest of the display and to earlier output."""
+ECHO_WIDTH = 3
+"""Columns that the last line leaves free: the terminal's `^C` there must not begin another line."""
 FALL_SHARE = 0.03
 """Share of the steps so far, from the first one, that the curve leaves out: their steep fall would flatten the rest."""
 
@@ -56,7 +58,17 @@ class TrainingDisplay:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._progress:
+            self._progress.notice = ""
         self._open.close()
+
+    def announce_stop(self) -> None:
+        """Say that the training saves and stops. Safe in a signal handler: a live display shows it when it redraws."""
+        text = "Saving, then stopping. Press Ctrl-C again to quit now."
+        if self._progress and self._progress.live:
+            self._progress.notice = text
+        else:
+            self._output.warn(text)
 
     def show(self, event: Event) -> None:
         """Show an event."""
@@ -92,7 +104,9 @@ class _Progress:
         self._spikes = 0
         self._console = output.err
         live = self._console.is_terminal and not output.quiet
-        self.live = Live(console=self._console, get_renderable=self._render, refresh_per_second=4) if live else None
+        self.live = Live(self, console=self._console, refresh_per_second=4) if live else None
+        self.notice = ""
+        """A sentence below the live display."""
 
     def show(self, event: Event) -> None:
         self._time_left.observe(event)
@@ -161,7 +175,8 @@ class _Progress:
         seconds = self._time_left.seconds()
         return "" if seconds is None else clock_time(seconds)
 
-    def _render(self) -> RenderableType:
+    def __rich__(self) -> RenderableType:
+        """The live display."""
         now = self._now
         head = Table.grid(padding=(0, 1), expand=True)
         head.add_column(no_wrap=True)
@@ -172,14 +187,15 @@ class _Progress:
         figures = Text("  ").join(
             Text.assemble((f"{name} ", "dim"), (value, "bold")) for name, value in self._figures()
         )
+        notice = [Text(self.notice, "yellow")] if self.notice else []
         if not self._losses or self._console.options.ascii_only:
-            return Group(head, figures)
+            return Group(head, figures, *notice)
         settled = [point for point in self._losses if point[0] >= FALL_SHARE * now] or self._losses
-        width, room = self._console.width, self._console.height - LINES_BESIDE_CURVE
+        width, room = self._console.width - ECHO_WIDTH, self._console.height - LINES_BESIDE_CURVE
         height = min(max(room, LOWEST_CURVE), HIGHEST_CURVE)
         lines = curve(settled, x_end=self._max_steps, width=width, height=height)
         lines += axis(x_end=self._max_steps, width=width)
-        return Group(head, figures, Text("\n".join(lines), "cyan", no_wrap=True))
+        return Group(head, figures, Text("\n".join(lines), "cyan", no_wrap=True), *notice)
 
 
 def summary(end: RunFinished) -> str:
@@ -205,7 +221,7 @@ def show_dry_run(output: Output, plan: Plan) -> None:
         config = plan.config.model_dump(mode="json")
         output.json({"run": str(plan.path), "config": config, "data": data, "memory_bytes": plan.memory})
     else:
-        for note in [describe(plan.dataset), *plan.notes, f"Run: {plan.path}."]:
+        for note in [describe(plan.dataset), *plan.notes]:
             output.note(note)
         output.result(to_toml(plan.config).rstrip())
     if plan.refusal:

@@ -20,6 +20,7 @@ from gptcli.bench import limits, speed, target
 from gptcli.bench.target import stand_in_tokenizer
 from gptcli.cli.app import app
 from gptcli.config import ModelConfig, build_config
+from gptcli.errors import UsageError
 from gptcli.model import memory
 from gptcli.model.cost import bytes_per_step, forward_flops, matrix_parameters, prefill_flops, training_flops
 from gptcli.model.gpt import GPT
@@ -170,6 +171,16 @@ def test_calls_that_warm_up_do_not_count() -> None:
     calls = []
     assert len(limits.seconds_per_call(lambda: calls.append(1), CPU, 0.0, 3)) == 3
     assert len(calls) == 5
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"quantize": "int4"}, {"quantize": "int8", "dtype": "bfloat16"}, {"dtype": "float8"}]
+)
+def test_a_wrong_format_is_refused_before_anything_is_measured(wrong: dict[str, Any]) -> None:
+    stages: list[str] = []
+    with pytest.raises(UsageError):
+        speed.benchmark(preset="nano", device="cpu", on_stage=stages.append, **wrong)
+    assert stages == []
 
 
 def test_the_newest_run_is_the_default_and_named(workplace: Path) -> None:

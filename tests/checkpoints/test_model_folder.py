@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gptcli.checkpoints import names
-from gptcli.checkpoints.model_folder import read_model, read_model_config, verify_run_files
+from gptcli.checkpoints.model_folder import read_model, read_model_config, refuse_pickles, verify_run_files
 from gptcli.checkpoints.run_folder import create_run, open_run
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import ModelFolderError
@@ -102,6 +102,15 @@ def test_a_damaged_small_file_can_be_restored(tmp_path: Path) -> None:
 def test_a_missing_file_is_no_pickle(tmp_path: Path) -> None:
     with pytest.raises(ModelFolderError, match="There is no"):
         read_model_config(tmp_path / "nowhere.pt")
-    (tmp_path / "here.pt").touch()
-    with pytest.raises(ModelFolderError, match="pickled"):
-        read_model_config(tmp_path / "here.pt")
+
+
+@pytest.mark.parametrize("start", [b"\x80\x02}q\x00.", b"PK\x03\x04 an archive of torch"])
+def test_a_pickle_is_known_by_its_content(tmp_path: Path, start: bytes) -> None:
+    file = tmp_path / "here.pt"
+    file.write_bytes(start)
+    for thing in (file, tmp_path):
+        with pytest.raises(ModelFolderError, match="pickled"):
+            refuse_pickles(thing)
+    file.write_bytes(b"anything else")
+    for thing in (file, tmp_path):
+        refuse_pickles(thing)

@@ -48,7 +48,7 @@ def command(
         ("`train.activation_checkpointing = false`", "--set train.activation_checkpointing=false"),
         ("`train.keep_checkpoints = 2`", "--set train.keep_checkpoints=2"),
         ("`train.keep_checkpoints`", "train.keep_checkpoints"),
-        ("`data.include = ['*.py']`", "--set 'data.include=['\"'\"'*.py'\"'\"']'"),
+        ("`model.norm = a b`", "--set 'model.norm=a b'"),
         ("`out`", "--out"),
         ("`out = my run`", "--out 'my run'"),
         ('`unknown = "skip"`', "--unknown skip"),

@@ -47,7 +47,7 @@ def test_lists_and_switches_may_repeat() -> None:
     [
         (["train", "x", "--max-steps", "abc"], "whole number"),
         (["train", "x", "--epochs", "abc"], "it must be a number"),
-        (["sample", "--context", "9" * 9], "at most 1048576"),
+        (["sample", "--context", "9" * 9], "from 1 to 1,048,576"),
         (["inspect", "--preset", "nano", "--length", "0"], "at least 1"),
     ],
 )

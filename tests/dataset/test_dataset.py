@@ -140,7 +140,29 @@ def test_start_ids(tmp_path: Path, book: str) -> None:
         one = make(tmp_path / f"one-{kind}", book, kind=kind).dataset
         assert (one.tokenizer.decode([one.start_id]), one.documents, one.uses_end_of_text) == ("\n", 1, False)
     bare = make(tmp_path / "bare", line).dataset
-    assert bare.tokenizer.decode([bare.start_id]) == "n"
+    assert bare.tokenizer.decode([bare.start_id]) == " "
+    unspaced = make(tmp_path / "unspaced", write(tmp_path, "unspaced.txt", "一二二三" * 9), kind="char").dataset
+    assert unspaced.tokenizer.decode([unspaced.start_id]) == "二"
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+@pytest.mark.parametrize("kind", ["char", "bpe"])
+def test_a_text_of_one_line_starts_from_a_frequent_token(tmp_path: Path, kind: str, end: str) -> None:
+    """Not from its rare first word, nor from the newline at its end, which is not in the training split."""
+    line = write(tmp_path, "line.txt", "Zanzibar" + " the cat and the dog" * 200 + end)
+    dataset = make(tmp_path / "line", line, kind=kind).dataset
+    assert dataset.tokenizer.decode([dataset.start_id]) == {"char": " ", "bpe": " the"}[kind]
+    assert open_dataset(tmp_path / "line").start_id == dataset.start_id
+
+
+def test_a_newline_that_is_rare_is_no_start(tmp_path: Path) -> None:
+    words = " the cat and the dog" * 4000
+    for name, text, start in (("rare", words + "\n" + words, " the"), ("lines", f"{words}\n" * 9, " the")):
+        dataset = make(tmp_path / name, write(tmp_path, f"{name}.txt", text), kind="bpe").dataset
+        assert dataset.tokenizer.decode([dataset.start_id]) == start
+    short = write(tmp_path, "short.txt", (" the cat and the dog" * 400 + "\n") * 9)
+    dataset = make(tmp_path / "short", short, kind="bpe").dataset
+    assert dataset.tokenizer.decode([dataset.start_id]) == "\n"
 
 
 def test_auto_chooses_and_says_why(tmp_path: Path, book: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,7 +353,7 @@ def test_unknown_characters_of_a_given_tokenizer(tmp_path: Path, book: str) -> N
     for fact in ("other.txt", "☃", "U+2603", "U+1F980"):
         assert fact in caught.value.message
     assert "`unknown = skip`" in caught.value.hint
-    assert "new run" in caught.value.hint
+    assert "`tokenizer.kind = auto`" in caught.value.hint
     skipping = make(tmp_path / "out", other, kind=chars, unknown="skip")
     ids = all_ids(skipping.dataset.train.stream) + all_ids(skipping.dataset.val.stream)
     kept = "the cat  sat  on the mat\n" * 9
@@ -472,6 +494,30 @@ def test_damage_is_noticed(tmp_path: Path, book: str, damage: Any) -> None:
     assert caught.value.hint
     assert not make(out, book, force=True).reused
     assert open_dataset(out).documents == 1
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_dataset_of_train_is_made_again(tmp_path: Path, book: str, damage: Any) -> None:
+    def prepare() -> Prepared:
+        return find_or_prepare([book], [tmp_path / "data"], TokenizerConfig(), DataConfig())
+
+    whole = prepare().dataset
+    damage(whole.path)
+    again = prepare()
+    assert not again.reused
+    assert any(str(whole.path) in note for note in again.notes), "the note names the folder"
+    assert (again.dataset.path, again.dataset.fingerprint) == (whole.path, whole.fingerprint)
+    assert prepare().reused
+
+
+def test_a_damaged_dataset_of_the_user_is_refused(tmp_path: Path, book: str) -> None:
+    out = tmp_path / "mine"
+    make(out, book)
+    damage_cut(out)
+    before = everything(out)
+    with pytest.raises(DatasetError, match="damaged"):
+        find_or_prepare([str(out)], [tmp_path / "data"], TokenizerConfig(), DataConfig())
+    assert everything(out) == before
 
 
 def test_sizes_alone_are_checked_on_request(tmp_path: Path, book: str) -> None:

@@ -171,9 +171,9 @@ def test_a_folder_of_blanks(tmp_path: Path) -> None:
 
 
 BAD: dict[str, tuple[str, bytes, str, str]] = {
-    "empty": ("a.txt", b"", "is empty", "UTF-8"),
-    "only a mark": ("a.txt", b"\xef\xbb\xbf", "is empty", "UTF-8"),
-    "blank": ("a.txt", b" \r\n\t\n", "is blank", "UTF-8"),
+    "empty": ("a.txt", b"", "is empty", "holds text"),
+    "only a mark": ("a.txt", b"\xef\xbb\xbf", "is empty", "holds text"),
+    "blank": ("a.txt", b" \r\n\t\n", "is blank", "holds text"),
     "binary": ("a.txt", b"\x7fELF\x02\x01\0\0\0\x05\0\0\0\xff", "is a binary file", "UTF-8"),
     "NUL": ("a.txt", b"some text\0 and more", "NUL bytes", "UTF-8"),
     "UTF-16": ("a.txt", "hello\n".encode("utf-16"), "is UTF-16", "iconv -f UTF-16 -t UTF-8"),

@@ -15,12 +15,12 @@ import torch
 import transformers
 from typer.testing import CliRunner
 
+import gptcli
 from gptcli.checkpoints import names
 from gptcli.checkpoints.tensors import tensor_file
 from gptcli.cli.app import app
 from gptcli.config import ModelConfig
 from gptcli.errors import UsageError
-from gptcli.exports.export import export_model
 from gptcli.generation.loaded_model import open_model
 from gptcli.interop import gguf_tensors
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
@@ -256,11 +256,11 @@ def test_without_the_gguf_package(export: Export, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_api_gives_the_path_and_the_size(folder: Path, tmp_path: Path) -> None:
-    exported = export_model(str(folder), "gguf", type="f16", out=tmp_path / "book.gguf")
+    exported = gptcli.export(str(folder), "gguf", type="f16", out=tmp_path / "book.gguf")
     assert (exported.path, exported.type, exported.url) == (tmp_path / "book.gguf", "f16", None)
     assert exported.bytes == exported.path.stat().st_size
     with pytest.raises(UsageError, match="onnx") as caught:
-        export_model(folder, "onnx")  # type: ignore[arg-type]
+        gptcli.export(folder, "onnx")  # type: ignore[arg-type]
     assert "`to`" in caught.value.message
     assert caught.value.hint == "Use gguf, ollama or hf."
 

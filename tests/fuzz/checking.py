@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 from gptcli.errors import MAX_MESSAGE_CHARACTERS, GptcliError
-from tests.fuzz.targets import Target
+from tests.fuzz.target import Target
 
 
 def survives(target: Target, random: Random) -> bool:

@@ -1,14 +1,12 @@
 """The targets of fuzzing: each has valid files, changes them, and hands them to the code that reads them.
 
-A target is made in an empty folder. `prepare` writes one changed input into it, and `run` reads it: a reader may raise
-GptcliError, and writes nothing.
+The readers of documents have theirs in `document_targets`.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from abc import ABC, abstractmethod
 from dataclasses import asdict
 from pathlib import Path
 from random import Random
@@ -41,7 +39,9 @@ from gptcli.tokenizer.bpe import train_bpe
 from gptcli.tokenizer.char import char_tokenizer
 from gptcli.tokenizer.tokenizer import load_tokenizer
 from gptcli.training.trainer import Trainer
+from tests.fuzz.document_targets import DOCUMENT_TARGETS
 from tests.fuzz.mutation import NASTY, NUMBERS, mutated_bytes, mutated_json, mutated_text
+from tests.fuzz.target import Target
 from tests.model.reference import random_model
 from tests.runs.small_runs import CPU, plan, run, small_dataset
 
@@ -49,22 +49,6 @@ TEXT = "the cat sat on the mat. 12 cats, été!\n" * 20
 _first = np.array([0])
 SAMPLES_MEMORY = 10_000_000
 SMALL = {"model.n_embd": 4, "model.n_head": 1, "model.block_size": 8, "train.batch_size": 2}
-
-
-class Target(ABC):
-    """A kind of input."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.folder.mkdir(parents=True, exist_ok=True)
-
-    @abstractmethod
-    def prepare(self, random: Random) -> None:
-        """Make one changed input."""
-
-    @abstractmethod
-    def run(self) -> None:
-        """Read it."""
 
 
 class ConfigFile(Target):
@@ -344,6 +328,7 @@ TARGETS: dict[str, type[Target]] = {
     "sampling": SamplingOptions,
     "resume": Resume,
     "metrics": Metrics,
+    **DOCUMENT_TARGETS,
 }
 
 

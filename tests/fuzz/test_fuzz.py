@@ -11,8 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gptcli.checkpoints import small_files
+from tests.fuzz import document_targets, targets
 from tests.fuzz.checking import survives
-from tests.fuzz.targets import TARGETS, CheckpointFolder, Target
+from tests.fuzz.target import Target
+from tests.fuzz.targets import TARGETS, CheckpointFolder
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "100"))
 slow = settings(
@@ -38,9 +40,11 @@ def test_every_input_is_used_or_refused(target: Target, random: Random) -> None:
 @pytest.mark.parametrize("name", TARGETS)
 def test_what_is_valid_is_accepted(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a change every target accepts its files, so that refusals are due to the change."""
-    for change in ("mutated_bytes", "mutated_json", "changed_tensors"):
-        monkeypatch.setattr(f"tests.fuzz.targets.{change}", lambda data, random: data)
-    monkeypatch.setattr("tests.fuzz.targets.mutated_text", lambda text, random: text.encode())
+    for module in (targets, document_targets):
+        for change in ("mutated_bytes", "mutated_json"):
+            monkeypatch.setattr(module, change, lambda data, random: data)
+        monkeypatch.setattr(module, "mutated_text", lambda text, random: text.encode())
+    monkeypatch.setattr(targets, "changed_tensors", lambda data, random: data)
     if name == "sampling":
         monkeypatch.setattr(TARGETS[name], "values", (1,))
         monkeypatch.setattr(TARGETS[name], "fields", ("top_k", "seed", "temperature", "top_p"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,9 @@ def test_dtype_context_and_8_bit_weights(folder: Path) -> None:
     quantized = load(folder, device="cpu", quantize="int8")
     assert isinstance(quantized.model, Int8GPT)
     assert "8-bit weights" in quantized.describe()
+    assert "CPU thread" in quantized.describe()
+    elsewhere = replace(half, model=half.model.to("meta"))
+    assert "on meta." in elsewhere.describe(), "CPU threads do not matter there"
 
 
 def test_nothing_is_printed(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -133,3 +133,17 @@ def test_texts_and_settings_that_cannot_be_scored(folder: LoadedModel, tmp_path:
     with_context(folder.model, 1)
     with pytest.raises(UsageError, match="context of 1 token"):
         folder.score([str(path)], unknown="skip")
+
+
+def test_one_text_needs_no_list(folder: LoadedModel, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(TEXT)
+    one = folder.score([str(tmp_path / "a.txt")])
+    assert folder.score(str(tmp_path / "a.txt")) == folder.score(tmp_path / "a.txt") == one
+    with pytest.raises(UsageError, match="5 is not a path"):
+        folder.score(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("prompt", [None, 5, b"a"])
+def test_a_prompt_is_text(folder: LoadedModel, prompt: object) -> None:
+    with pytest.raises(UsageError, match="not text"):
+        folder.generate(prompt)  # type: ignore[arg-type]

@@ -151,7 +151,7 @@ def test_what_cannot_be_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="float32"):
         Int8GPT(random_model(variant("gpt2"), torch.float64))
     with pytest.raises(DeviceError, match="need a CPU"):
-        int8.require_int8(model.wte.weight.to("meta"))
+        int8.require_int8(torch.device("meta"), torch.float32)
     monkeypatch.setattr(int8, "ENGINE", "an engine of the future")
     with pytest.raises(DeviceError, match="no 8-bit kernels"):
         Int8GPT(model)

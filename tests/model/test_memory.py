@@ -14,9 +14,10 @@ from gptcli import machine
 from gptcli.config import ModelConfig
 from gptcli.config.presets import preset
 from gptcli.machine import free_memory, process_memory, total_memory
-from gptcli.model import memory
+from gptcli.model import attention, memory
 from gptcli.model.cache import KVCache
 from gptcli.model.cost import parameter_count
+from gptcli.model.experts import Experts
 from gptcli.model.gpt import GPT
 from gptcli.model.memory import largest_micro_batch, sampling_memory, training_memory
 from tests.conftest import ROOT
@@ -79,10 +80,10 @@ def test_training_is_within_a_quarter_of_the_measured_peak(
     assert abs(measured["estimate"] / measured["peak"] - 1) <= CLOSE, measured
 
 
-def check_activations(name: str, dtype: torch.dtype, dropout: float) -> None:
+def check_activations(name: str, dtype: torch.dtype, dropout: float, device_type: str = "cpu") -> None:
     shape = {"vocab_size": 65, "n_layer": 3, "n_head": 4, "n_embd": 128, "block_size": 64, "dropout": dropout}
     config = variant(name, **shape)
-    estimate = training_memory(config, 4, dtype, "cpu", 0)
+    estimate = training_memory(config, 4, dtype, device_type, 0)
     halves = 2 if config.mlp == "swiglu" else 1
     inside_mlp = 4 * 64 * config.mlp_width * halves * dtype.itemsize  # the last term, made only in the backward pass
     expected = estimate.activations - inside_mlp + estimate.casts
@@ -94,6 +95,39 @@ def check_activations(name: str, dtype: torch.dtype, dropout: float) -> None:
 @pytest.mark.parametrize("name", VARIANTS)
 def test_activations_are_what_autograd_keeps(name: str, dtype: torch.dtype, dropout: float) -> None:
     check_activations(name, dtype, dropout)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["grouped", "one kv head", "llama", "qwen3", "qwen3 windows"])
+def test_expanded_heads_are_counted_on_cuda(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU whose kernels take no grouped heads; the forms of attention are those of a CPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(attention, "_takes_groups", lambda *_given, **_options: False)
+    check_activations(name, dtype, 0.0, "cuda")
+
+
+def test_control_expanded_heads_that_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "_takes_groups", lambda *_given, **_options: False)
+    monkeypatch.setattr(memory, "_expands_heads", lambda *_given: False)
+    with pytest.raises(AssertionError):
+        check_activations("grouped", torch.float32, 0.0, "cuda")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["experts", "all experts", "mixtral"])
+def test_experts_at_once_are_counted_on_cuda(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU without a kernel for grouped products; the operations are those of a CPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(attention, "_takes_groups", lambda *_given, **_options: False)
+    monkeypatch.setattr(Experts, "mix_one_by_one", Experts.mix_at_once)
+    check_activations(name, dtype, 0.0, "cuda")
+
+
+def test_expanded_heads_depend_on_the_kernels_of_the_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = variant("qwen3")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(memory, "cuda_takes_groups", lambda *case, **_options: case[1] is torch.float16)
+    assert [memory._expands_heads(config, item) for item in (2, 4)] == [False, True]
 
 
 def test_control_normed_inputs_that_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,6 +178,14 @@ def test_sampling_counts_weights_and_cache_exactly() -> None:
     assert estimate.cache == sum(part.nbytes for part in cache.keys + cache.values)
     assert estimate.parameters == 4 * parameter_count(SMALL)
     assert sampling_memory(SMALL, 3, 10, torch.bfloat16, "cuda", 0).parameters == 2 * parameter_count(SMALL)
+
+
+def test_sampling_counts_the_copies_of_experts_on_cuda() -> None:
+    """A prefill copies the weights of the expert of each block."""
+    config = variant("mixtral", n_embd=128, n_expert=8)
+    cpu, cuda = (sampling_memory(config, 1, 12, torch.float32, kind).activations for kind in ("cpu", "cuda"))
+    blocks = 24  # 12 tokens with 2 experts each, one row in a block
+    assert cuda - cpu >= blocks * 3 * 128 * config.mlp_width * 4
 
 
 def test_process_counts_in_the_peak_but_not_in_what_is_needed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import Any
@@ -37,6 +38,7 @@ def test_help_loads_nothing_heavy(command: str | None) -> None:
         [sys.executable, "-c", PROBE, *arguments], cwd=ROOT, capture_output=True, encoding="utf-8", check=True
     )
     assert "Usage: gptcli" in done.stdout
+    assert "<bool>" not in done.stdout, "a flag takes no value"
     loaded = set(json.loads(done.stderr.splitlines()[-1]))
     assert "typer" in loaded  # the probe sees what is loaded
     assert not loaded & HEAVY
@@ -82,7 +84,9 @@ def test_a_file_whose_name_begins_with_a_dash(cli: CommandLine, arguments: list[
 
 def test_the_list_of_commands_has_the_first_line_of_their_help() -> None:
     group: Any = typer.main.get_command(app)
-    assert {name: command.load().help.splitlines()[0] for name, command in group.commands.items()} == COMMANDS
+    helps = {name: command.load().help for name, command in group.commands.items()}
+    assert {name: text.splitlines()[0] for name, text in helps.items()} == COMMANDS
+    assert not re.search(r"[^\n]\n[^\n]", "".join(helps.values())), "no line ends in the middle of a paragraph"
 
 
 def run(redirection: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -15,13 +15,14 @@ from tests.conftest import ROOT
 
 ROOMS = (
     *("cli", "ui", "api", "bench", "report", "runs", "exports", "generation", "checkpoints", "training", "interop"),
-    *("dataset", "tokenizer", "storage", "untrusted", "machine", "model", "config", "errors", "signals"),
+    *("dataset", "tokenizer", "storage", "paths", "untrusted", "machine", "model", "config", "errors", "signals"),
 )
 """From top to bottom. A room imports from itself and from those below it."""
 
 NARROWER: dict[str, set[str]] = {
     "model": {"config", "errors"},
     "storage": {"errors"},
+    "paths": {"errors"},
     "untrusted": set(),
     "machine": set(),
     "config": {"errors"},
@@ -29,7 +30,15 @@ NARROWER: dict[str, set[str]] = {
 }
 """Rooms that may import less than all below them."""
 
-HOMES = {"typer": "cli", "rich": "ui", "tensorboard": "runs", "gguf": "interop"}
+HOMES = {
+    "typer": "cli",
+    "rich": "ui",
+    "tensorboard": "runs",
+    "gguf": "interop",
+    "lxml": "dataset",
+    "pypdf": "dataset",
+    "ijson": "dataset",
+}
 """Libraries that live in one room."""
 
 ONE_FILE = {"tensorboard"}
@@ -76,7 +85,7 @@ def _house_problem(module: str, room: str, imported: str) -> list[str]:
     if room == "__main__":
         allowed = {"cli", "signals"}
     elif room == "":
-        allowed = {"api"}
+        allowed = set(ROOMS[ROOMS.index("api") :])
     else:
         allowed = NARROWER.get(room, set(ROOMS[ROOMS.index(room) + 1 :]))
     return [] if target in allowed else [f"{module} imports {imported}"]
@@ -92,6 +101,8 @@ def imports(module: str, source: str) -> set[str]:
             # Relative imports are not used in this house; they would hide where they point.
             assert not node.level, f"{module} has a relative import"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif module == "gptcli" and isinstance(node, ast.Call):
+            continue  # it imports by a table that test_public_names.py compares with its import statements
         elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
             target = node.args[0] if node.args else None
             assert isinstance(target, ast.Constant), f"{module} imports what cannot be read from its source"
@@ -131,7 +142,7 @@ def test_imports_point_down() -> None:
         ("gptcli.tokenizer.char", "from gptcli.checkpoints import names"),
         ("gptcli.config", "import gptcli.model.gpt"),
         ("gptcli.errors", "from gptcli.config import RunConfig"),
-        ("gptcli", "from gptcli.training.loop import Loop"),
+        ("gptcli", "from gptcli.ui.console import Output"),
         ("gptcli.report.run", "from gptcli.api import train"),
         ("gptcli.cli.train", "from torch.utils.tensorboard import SummaryWriter"),
         ("gptcli.cli.train", "from torch.utils import tensorboard"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -23,6 +24,13 @@ def test_the_public_names() -> None:
     assert set(dir(gptcli)) >= PUBLIC | {"__version__"}
 
 
+def test_the_homes_are_those_that_type_checkers_see() -> None:
+    tree = ast.parse((ROOT / "gptcli/__init__.py").read_text(encoding="utf-8"))
+    statements = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+    seen = {node.module: tuple(name.name for name in node.names) for node in statements}
+    assert {home: names for home, names in seen.items() if (home or "").startswith("gptcli.")} == gptcli._HOMES
+
+
 def test_an_unknown_name() -> None:
     with pytest.raises(AttributeError, match="no attribute 'sample'"):
         gptcli.sample  # noqa: B018
@@ -34,6 +42,13 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     loaded = set(json.loads(done.stdout))
     assert "gptcli" in loaded
     assert not loaded & {"torch", "numpy", "pydantic", "rich", "typer", "tokenizers", "tensorboard"}
+
+
+def test_tokenizing_needs_no_torch() -> None:
+    """Its import takes longer than tokenizing a book, and a hundred times the memory."""
+    code = "import gptcli, sys; gptcli.tokenize; print('tokenizers' in sys.modules, 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, encoding="utf-8", check=True)
+    assert done.stdout.split() == ["True", "False"]
 
 
 def test_functions_survive_the_import_of_their_rooms() -> None:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from gptcli.cli.app import app
 from gptcli.config import ModelConfig
 from gptcli.interop.huggingface import config_to_hf
+from gptcli.report import text as text_report
 from gptcli.report.run import Comparison, Difference, RunSummary, evaluations
 from gptcli.ui.console import Output
 from gptcli.ui.reports import show_report
@@ -121,6 +122,19 @@ def test_list_of_runs(workplace: Path) -> None:
     assert all(run["bytes"] > 10**6 and run["best_val_loss"] < 6 for run in found["runs"])
 
 
+def test_a_run_without_checkpoints_shows_its_best_weights(workplace: Path, tmp_path: Path) -> None:
+    shutil.copytree(workplace / "runs", tmp_path / "runs")
+    with_checkpoints = inspected(tmp_path, "runs/book")["summary"]
+    for checkpoint in (tmp_path / "runs/book/checkpoints").iterdir():
+        shutil.rmtree(checkpoint)
+    summary = inspected(tmp_path, "runs/book")["summary"]
+    assert (summary["state"], summary["step"]) == ("no checkpoint", 2)
+    for name in ("best_val_loss", "best_step"):
+        assert summary[name] == with_checkpoints[name] is not None
+    assert inspected(tmp_path, "runs")["runs"][0] == summary
+    assert "no checkpoint, but the best weights" in inspect(tmp_path, "runs/book").stdout
+
+
 def test_list_of_datasets(workplace: Path, tmp_path: Path) -> None:
     shutil.copytree(workplace / "data", tmp_path / "data")
     [made] = list((tmp_path / "data").iterdir())
@@ -135,6 +149,7 @@ def test_list_of_datasets(workplace: Path, tmp_path: Path) -> None:
     assert found["bytes"] == good["bytes"] + broken["bytes"]
     shown = inspect(tmp_path, "data").stdout
     assert made.name in shown
+    assert max(map(len, shown.splitlines())) <= 80, "a row says that a dataset is damaged; inspecting it says why"
     assert "total" in shown
 
 
@@ -226,6 +241,16 @@ def test_pieces(workplace: Path, tmp_path: Path, tokenizer: str) -> None:
     assert found["pieces"][0]["hex"] == "64"
 
 
+def test_a_long_text_is_counted_whole_and_listed_in_part(
+    workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "line.txt").write_text("def x\n" * 20, encoding="utf-8")
+    monkeypatch.setattr(text_report, "PIECES", 7)
+    report = text_report.describe_tokens(workplace / "runs/book/tokenizer.json", tmp_path / "line.txt")
+    assert (report.tokens, report.distinct_tokens, report.characters) == (120, 6, 120)
+    assert [piece.text for piece in report.pieces] == list("def x\nd")
+
+
 def test_text(workplace: Path) -> None:
     found = inspected(workplace, "book.txt")
     text = (workplace / "book.txt").read_text(encoding="utf-8")
@@ -244,6 +269,13 @@ def test_hugging_face_folder(tmp_path: Path) -> None:
     assert found["activations"][-1]["shape"] == [2, 5, 11]
 
 
+def test_no_line_ends_with_spaces_on_a_pipe(workplace: Path, tmp_path: Path) -> None:
+    for thing in (["runs/book"], ["runs"], ["data"], ["book.txt"], ["--machine"], []):
+        lines = inspect(workplace, *thing).stdout.splitlines()
+        assert lines
+        assert [line for line in lines if line != line.rstrip()] == []
+
+
 def test_machine(tmp_path: Path) -> None:
     found = inspected(tmp_path, "--machine")
     assert found["devices"][-1]["device"] == "cpu"
@@ -258,6 +290,15 @@ def test_text_of_a_file_does_not_act_on_the_terminal(tmp_path: Path) -> None:
     assert "[bold]"[1] in result.stdout
 
 
+@pytest.mark.parametrize("content", [b"noise", b"\x80\x02}q\x00."])
+def test_a_folder_of_texts_with_another_file(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.txt").write_text("a text\n")
+    (tmp_path / "b.bin").write_bytes(content)
+    result = inspect(tmp_path, ".", "--json")
+    assert result.code == 0, result.stderr
+    assert json.loads(result.stdout)["kind"] == "text"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
@@ -265,6 +306,8 @@ def test_text_of_a_file_does_not_act_on_the_terminal(tmp_path: Path) -> None:
         (["https://example.com/a.txt"], 2, "'https://example.com/a.txt' is an address, not a file or folder"),
         (["tiny"], 1, "--preset tiny"),
         (["weights.pt"], 1, "pickle"),
+        (["weights"], 1, "pickle"),
+        (["noise.bin"], 1, "not text"),
         (["/dev/null"], 1, "/dev/null"),
         (["--preset", "nanoo"], 2, "nano"),
         (["--preset", "nano", "--length", "129"], 2, "129"),
@@ -277,6 +320,10 @@ def test_text_of_a_file_does_not_act_on_the_terminal(tmp_path: Path) -> None:
 def test_refusals(tmp_path: Path, arguments: list[str], code: int, told: str) -> None:
     for name in ("weights.pt", "empty.txt"):
         (tmp_path / name).touch()
+    (tmp_path / "noise.bin").write_bytes(bytes(range(256)))
+    (tmp_path / "weights").mkdir()
+    for pickle in (tmp_path / "weights.pt", tmp_path / "weights/model.bin"):
+        pickle.write_bytes(b"\x80\x02}q\x00.")
     result = inspect(tmp_path, *arguments)
     assert result.code == code
     assert told in result.stderr

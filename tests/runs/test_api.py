@@ -11,6 +11,7 @@ import pytest
 import gptcli
 from gptcli.errors import ConfigError, GptcliError, StorageError
 from gptcli.runs.events import CheckpointSaved, EvalMetrics, Event, Planned, Preparing, RunFinished, StepMetrics
+from gptcli.storage import FolderLock
 from tests.runs.small_runs import FLAGS
 
 
@@ -71,6 +72,27 @@ def test_a_plan_leaves_nothing_on_disk(folder: Path) -> None:
     assert made.refusal is None
     assert made.memory > 0
     assert sorted(folder.rglob("*")) == before
+
+
+def test_a_run_that_another_process_trains_is_refused_before_anything_is_said(folder: Path) -> None:
+    options = {"preset": "nano", "family": "gpt2", "settings": FLAGS}
+    gptcli.train("book.txt", "run", should_stop=lambda: True, **options)
+    events: list[Event] = []
+    with FolderLock(Path("run")):
+        with pytest.raises(StorageError, match="Another process"):
+            gptcli.train("book.txt", "run", on_event=events.append, **options)
+        assert gptcli.plan("book.txt", "run", **options).refusal is None
+    assert events == []
+    assert gptcli.train("book.txt", "run", **options).end.step == 20
+
+
+def test_the_notes_of_a_plan_name_the_run(folder: Path) -> None:
+    options = {"preset": "nano", "family": "gpt2", "settings": FLAGS}
+    stopped = gptcli.train("book.txt", should_stop=lambda: True, **options)
+    for resume, name in (("never", "runs/book-2"), ("auto", "runs/book")):
+        notes = [note for note in gptcli.plan("book.txt", resume=resume, **options).notes if f"'{name}'" in note]
+        assert len(notes) == 1
+    assert str(stopped.path) == "runs/book"
 
 
 def test_an_error_in_a_callback_reaches_the_caller(folder: Path) -> None:

@@ -12,13 +12,15 @@ import torch
 from gptcli.checkpoints.checkpoint import Progress, read_progress
 from gptcli.checkpoints.model_folder import checkpoint_steps
 from gptcli.dataset.folder import Dataset
+from gptcli.errors import ConfigError
 from gptcli.generation.loaded_model import open_model
-from gptcli.runs import pace, saving, session
+from gptcli.runs import completion, pace, saving, session
+from gptcli.runs.budget import why_finished
 from gptcli.runs.completion import epoch_steps
 from gptcli.runs.events import CheckpointSaved, EvalMetrics, Event, Heartbeat, RunFinished, SampleDrawn, StepMetrics
 from gptcli.training.evaluation import Evaluation
 from gptcli.training.trainer import Trainer, Update
-from tests.runs.small_runs import CPU, plan, run, series
+from tests.runs.small_runs import CPU, carry_out, plan, run, series
 
 
 class Clock:
@@ -131,6 +133,56 @@ def test_steps_within_a_time(dataset: Dataset, tmp_path: Path, monkeypatch: pyte
     run(dataset, tmp_path / "run", flags, stop_after=2)
     monkeypatch.setattr(pace, "measure_pace", lambda config, dataset, device: (5.0, 0.0))
     assert plan(dataset, tmp_path / "run", flags).config.train.max_steps == 158
+
+
+def test_another_time_for_a_run_that_is_finished(
+    dataset: Dataset, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The steps that fit into the rest of the time come after those that were done; an update takes one second."""
+    monkeypatch.setattr(completion, "steps_within", lambda seconds, *_: int(seconds))
+    path = tmp_path / "run"
+    flags = {"train.max_steps": None, "train.eval_every": 100}
+    assert end(run(dataset, path, flags | {"train.max_time": "5s"})).step == 5
+    (note,) = plan(dataset, path, flags | {"train.max_time": "5s"}).notes
+    assert "`train.max_time = 10s`" in note
+    longer = plan(dataset, path, flags | {"train.max_time": "8s"})
+    assert any("8 steps instead of 5" in note for note in longer.notes)
+    assert end(carry_out(longer)).step == 8
+    monkeypatch.setattr(completion, "steps_within", lambda seconds, *_: 1000)
+    assert plan(dataset, path, flags | {"train.max_time": 8.0}).config.train.max_steps == 8, "the time is the same"
+    file = {"train": {"max_steps": 8, "max_time": 8.0}}
+    assert plan(dataset, path, flags | {"train.max_time": "9s"}, file=file).config.train.max_steps == 1008
+    with pytest.raises(ConfigError):
+        plan(dataset, path, flags | {"train.max_time": "soon"})
+
+
+def test_another_time_leaves_stated_steps_and_epochs(dataset: Dataset, tmp_path: Path) -> None:
+    for name, budget in {
+        "steps": {"train.max_steps": 3},
+        "epochs": {"train.max_steps": None, "train.epochs": 0.05},
+    }.items():
+        first = end(run(dataset, tmp_path / name, budget | {"train.max_time": "1h"}))
+        again = plan(dataset, tmp_path / name, budget | {"train.max_time": "2h"})
+        assert (again.config.train.max_steps, again.finished) == (first.step, "max_steps")
+
+
+@pytest.mark.parametrize(
+    ("budget", "seconds", "told"),
+    [
+        ({"max_steps": 5}, 9.0, "`train.max_steps = 10` trains"),
+        ({"max_steps": 5, "max_time": 100.0}, 9.0, "`train.max_steps = 10` trains"),
+        ({"max_steps": 5, "max_time": 10.0}, 9.0, "`train.max_time = 18s` trains"),
+        ({"max_steps": 5, "max_time": 10.0, "epochs": 2.0}, 9.0, "`train.max_steps = 10` with `train.max_time = 18s`"),
+        ({"max_steps": 50, "max_time": 10.0}, 10.2, "`train.max_time = 21s` trains"),
+    ],
+)
+def test_the_hint_of_a_finished_run_trains_longer(
+    dataset: Dataset, tmp_path: Path, budget: dict[str, float], seconds: float, told: str
+) -> None:
+    config = plan(dataset, tmp_path / "run").config
+    config = config.model_copy(update={"train": config.train.model_copy(update=budget)})
+    assert told in why_finished(config, Progress(step=5, seconds=seconds))
+    assert why_finished(config, Progress(step=5, seconds=seconds, evaluation_pending=True)) == ""
 
 
 def test_pace_is_the_median_and_leaves_no_trace(

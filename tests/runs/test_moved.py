@@ -13,7 +13,7 @@ import pytest
 from gptcli.checkpoints.checkpoint import read_progress
 from gptcli.dataset.folder import Dataset
 from gptcli.generation.loaded_model import open_model
-from gptcli.runs.events import CheckpointSaved, EvalMetrics, Event, StepMetrics
+from gptcli.runs.events import CheckpointSaved, EvalMetrics, Event, SaveFailed, StepMetrics
 from gptcli.runs.saving import RunMoved
 from gptcli.runs.session import train
 from gptcli.storage import FolderLock
@@ -25,9 +25,12 @@ def train_and(
 ) -> RunMoved:
     """Train, and `act` at the first event for which `when` is true; the error that ends the session."""
     acted: list[Event] = []
+    failures: list[Event] = []
 
     def consume() -> None:
         for event in train(plan(dataset, path, flags)):
+            if acted and isinstance(event, SaveFailed):
+                failures.append(event)
             if when(event) and not acted:
                 acted.append(event)
                 act()
@@ -35,6 +38,7 @@ def train_and(
     with pytest.raises(RunMoved) as caught:
         consume()
     assert acted
+    assert failures == [], "the error at the end says what happened"
     assert caught.value.exit_code == 1
     return caught.value
 

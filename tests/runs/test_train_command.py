@@ -182,7 +182,7 @@ def test_bad_values_write_nothing(folder: Path, options: str) -> None:
         ("model = 3", "model = 3 must be a table of settings"),
         ("preset = 3", "no preset called '3'"),
         ("[optim]\nlr = 0.1\nlearn = 2", "optim.learn"),
-        ("[optm]\nlr = 1", "'optm'"),
+        ("[optm]\nlr = 1", "'optm.lr'"),
     ],
 )
 def test_bad_config_files_write_nothing(folder: Path, content: str, words: str) -> None:
@@ -296,7 +296,7 @@ def test_a_bad_place_writes_nothing(folder: Path, place: str) -> None:
     before = everything(folder)
     result = invoke("-o", place)
     assert result.exit_code == 1, result.stderr
-    assert place in result.stderr
+    assert place[:40] in result.stderr
     assert everything(folder) == before
 
 

@@ -99,3 +99,33 @@ def test_the_textbook_example() -> None:
     entries, found = learn_merges(list(words), np.array([5, 2, 6, 3]), BYTES, 260, 2)
     assert entries[256:] == [b"es", b"est", b"lo", b"low"]
     assert found == [(101, 115), (256, 116), (108, 111), (258, 119)]
+
+
+def test_a_pair_that_becomes_frequent_late_gets_all_its_places() -> None:
+    chains, pairs = merges._Chains([b"xy", b"xyxy"], np.array([1, 1]), BYTES), merges._Pairs(2)
+    pair = BYTES[ord("x")] * merges._LEFT + BYTES[ord("y")]
+    assert pairs.change(iter([(pair, 1, np.array([0], dtype=np.int32))])) == []
+    assert pairs.most_frequent() is None
+    grown = pairs.change(iter([(pair, 2, np.array([3, 5], dtype=np.int32))]))
+    pairs.put(chains.places_of(grown))
+    assert pairs.most_frequent() == pair
+    assert pairs.remove(pair).tolist() == [0, 3, 5]
+
+
+def test_rare_words_are_dropped_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand words that occur once, and two that occur often: one from the start on, one only at the end."""
+    monkeypatch.setattr(merges, "MAX_WORD_BYTES", 1000)
+    rare = [" " + "".join(chr(ord("a") + int(digit)) for digit in f"{number:04}") for number in range(1000)]
+    text = "".join(" early" + word for word in rare) + " late" * 50
+    words, counts = merges._counted_words([text[start : start + 500] for start in range(0, len(text), 500)])
+    found = dict(zip(words, counts.tolist(), strict=True))
+    assert found[b" early"] == 1000
+    assert found[b" late"] == 50
+    assert sum(map(len, words)) <= 1000 + 500, "one piece at most is added before words are dropped"
+
+
+def test_no_word_is_dropped_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "".join(f" {word}" for word in range(300))
+    whole = merges._counted_words([text])
+    monkeypatch.setattr(merges, "MAX_WORD_BYTES", sum(map(len, whole[0])))
+    assert merges._counted_words([text])[0] == whole[0]

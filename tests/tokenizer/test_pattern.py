@@ -99,3 +99,16 @@ def test_text_without_spaces_is_cut_too() -> None:
 
 def test_a_stretch_without_cut_stays_whole() -> None:
     assert list(recut(["a" * 50, "b" * 50, " c"], 10)) == ["a" * 50 + "b" * 50, " c"]
+
+
+@pytest.mark.parametrize("letters", ["a", "語", "aé"])
+def test_a_stretch_of_any_length_takes_bounded_memory(letters: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pattern, "MAX_STRETCH_CHARACTERS", 100)
+    pieces = [letters * 20] * 50
+    cut = list(recut(pieces, 10))
+    assert "".join(cut) == "".join(pieces)
+    assert max(map(len, cut)) <= 100 + len(pieces[0])
+
+
+def test_a_stretch_of_any_length_takes_bounded_memory_control() -> None:
+    assert list(recut(["a" * 20] * 50, 10)) == ["a" * 1000]

@@ -10,7 +10,10 @@ import pytest
 import torch
 
 from gptcli.dataset.shards import TokenStream
-from gptcli.training.batches import Batches
+from gptcli.training import batches as batches_module
+from gptcli.training.batches import Batches, Permutation
+
+ORDERS = pytest.mark.parametrize("max_shuffled", [batches_module.MAX_SHUFFLED_WINDOWS, 0], ids=["array", "computed"])
 
 
 def batches(tokens: int = 100, block_size: int = 8, batch_size: int = 3, seed: int = 1) -> Batches:
@@ -62,7 +65,9 @@ def check_without_replacement() -> None:
         assert joined == sequence[: len(joined)]
 
 
-def test_windows_are_drawn_without_replacement() -> None:
+@ORDERS
+def test_windows_are_drawn_without_replacement(max_shuffled: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches_module, "MAX_SHUFFLED_WINDOWS", max_shuffled)
     check_without_replacement()
 
 
@@ -81,8 +86,10 @@ def test_control_windows_with_replacement_are_noticed(monkeypatch: pytest.Monkey
         check_without_replacement()
 
 
+@ORDERS
 @pytest.mark.parametrize("block_size", [1, 2, 7, 8])
-def test_every_window_is_inside_the_text(block_size: int) -> None:
+def test_every_window_is_inside_the_text(block_size: int, max_shuffled: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches_module, "MAX_SHUFFLED_WINDOWS", max_shuffled)
     for tokens in range(block_size + 1, 4 * block_size + 4):
         one = batches(tokens, block_size, batch_size=2)
         seen: Counter[int] = Counter()
@@ -93,6 +100,29 @@ def test_every_window_is_inside_the_text(block_size: int) -> None:
             seen.update(ids.flatten().tolist())
         if tokens >= 2 * block_size:
             assert set(seen) == set(range(tokens)), "the offset brings every token in, sooner or later"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 16, 17, 1000, 1023, 65_537])
+def test_a_permutation_has_each_number_once(size: int) -> None:
+    order = Permutation(size, np.random.default_rng(size))(np.arange(size))
+    assert np.array_equal(np.sort(order), np.arange(size))
+
+
+def test_a_permutation_is_random() -> None:
+    size = 100_000
+    one, other = (Permutation(size, np.random.default_rng(seed))(np.arange(size)) for seed in (1, 2))
+    for a, b in ((one, np.arange(size)), (one[1:], one[:-1]), (one, other)):
+        assert abs(np.corrcoef(a, b)[0, 1]) < 0.02, "five standard deviations are 0.016"
+
+
+def test_the_order_of_very_many_windows_takes_no_memory() -> None:
+    class Stream(TokenStream):
+        def __len__(self) -> int:
+            return 50_000_000_000
+
+    one = Batches(Stream([np.zeros(1, dtype=np.uint16)]), block_size=1024, batch_size=8, seed=1)
+    assert len(set(one.starts(0)) | set(one.starts(one.windows_per_epoch // 8))) == 16
+    assert all(isinstance(order, Permutation) for _, order in one._orders.values())
 
 
 def test_a_text_of_one_window() -> None:

@@ -9,7 +9,7 @@ import torch
 
 from gptcli.config import ModelConfig, OptimConfig
 from gptcli.model import gpt
-from gptcli.model.experts import Routing, Spread
+from gptcli.model.experts import ExpertLoad, Routing
 from gptcli.model.gpt import GPT
 from gptcli.training.gradients import accumulate_gradients
 from gptcli.training.optimizer import Optimizer
@@ -27,7 +27,7 @@ def check_micro_batches(name: str) -> None:
     found = {}
     for size in (8, 4, 2, 1, 3, 5, 100):  # 3 and 5 leave a smaller last one
         model.zero_grad()
-        spread = Spread()
+        spread = ExpertLoad()
         loss = accumulate_gradients(
             model,
             model.hidden,
@@ -78,7 +78,7 @@ def check_balance_loss() -> None:
     spreads = []
     for _ in range(60):
         model.zero_grad()
-        spreads.append(Spread())
+        spreads.append(ExpertLoad())
         accumulate_gradients(
             model,
             model.hidden,
@@ -114,7 +114,7 @@ def check_recomputing(name: str, dropout: float) -> None:
         torch.manual_seed(0)
         model = GPT(variant(name, dropout=dropout))
         ids = torch.randint(23, (4, 13))
-        spread, hidden = Spread(), partial(model.hidden, activation_checkpointing=setting)
+        spread, hidden = ExpertLoad(), partial(model.hidden, activation_checkpointing=setting)
         loss = accumulate_gradients(
             model,
             hidden,

@@ -82,6 +82,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 SAMPLE = ("-n", "300", "--temperature", "5", "--seed", "1", "-q")
 
 
+def test_an_interrupted_sample_ends_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def events() -> Iterator[Piece | Sample]:
+        yield Piece(0, "half a li")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        show_text(events(), 1, before="")
+    assert capsys.readouterr().out == "half a li\n"
+
+
 def test_what_is_escaped() -> None:
     """C0 but newline and tab, DEL, C1 and the bidirectional controls; nothing else."""
     every = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
@@ -141,11 +151,13 @@ SUSPENDED = """
 import os, time
 from gptcli.ui.console import Output
 from gptcli.ui.preparing import PreparingDisplay
-with PreparingDisplay(Output()):
+with PreparingDisplay(Output()) as display:
+    display.update("hashing", 1, 2)
+    display.update("reading", 1, 2)
     os.write(1, b"ready\\n")
     time.sleep(60)
 """
-HIDE, SHOW = b"\x1b[?25l", b"\x1b[?25h"
+HIDE, SHOW, UP = b"\x1b[?25l", b"\x1b[?25h", b"\x1b[1A"
 
 
 def test_a_suspended_display_shows_the_cursor() -> None:
@@ -167,10 +179,12 @@ def test_a_suspended_display_shows_the_cursor() -> None:
     while not (HIDE in shown and SHOW in shown):  # it may arrive in pieces
         shown += os.read(controller, 10_000)
     assert shown.rindex(SHOW) > shown.rindex(HIDE)
+    assert b"Reading" not in shown.rpartition(UP)[2], "the bar was removed"
     process.send_signal(signal.SIGCONT)
     again = b""
-    while HIDE not in again:
+    while not (HIDE in again and b"Reading" in again):
         again += os.read(controller, 10_000)
+    assert UP not in again.partition(b"Reading")[0], "the lines of the shell stay"
     process.kill()
     process.wait()
     process.stdout.close()

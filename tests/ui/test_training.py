@@ -227,6 +227,43 @@ def test_on_a_terminal(planned: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(0x2800 < ord(char) < 0x2900 for char in shown)
 
 
+def plain(shown: str) -> str:
+    """What was written to a terminal, without control sequences."""
+    return re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", shown)
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_stop_is_announced_inside_the_live_display(
+    planned: Plan, monkeypatch: pytest.MonkeyPatch, quiet: bool
+) -> None:
+    """A line between two redraws would leave the display there twice. At the end it says nothing of it."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    with display_of(planned, Output(quiet=quiet, no_color=True)) as display:
+        display.show(step(1))
+        display.announce_stop()
+        if quiet:
+            assert "Saving" in terminal.getvalue()
+            return
+        assert display._progress is not None
+        assert display._progress.live is not None
+        display._progress.live.refresh()
+        last = plain(terminal.getvalue()).splitlines()[-1]
+        assert "Saving" in last
+        written = len(terminal.getvalue())
+    assert "Saving" not in terminal.getvalue()[written:]
+    last = plain(terminal.getvalue()[written:]).splitlines()[-1]
+    assert "1,000" in last
+    assert len(last) + len("^C") < 80, "the terminal's echo fits on the line"
+
+
+def test_a_stop_on_a_pipe(planned: Plan, capsys: pytest.CaptureFixture[str]) -> None:
+    with display_of(planned) as display:
+        capsys.readouterr()
+        display.announce_stop()
+        assert "Saving" in capsys.readouterr().err
+
+
 def test_summary() -> None:
     reached = Progress(step=2500, tokens=1, val_loss=1.9, best_val_loss=1.75, best_step=2000)
     told = summary(RunFinished.after(reached, "patience", seconds=165.0))

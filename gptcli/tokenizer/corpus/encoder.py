@@ -16,6 +16,8 @@ from gptcli.tokenizer.corpus.word_table import WordTable
 
 _MAX_WORDS = 1 << 19
 _MAX_IDS = 1 << 22
+_MAX_BYTES = 1 << 23
+"""Of all words together: in a script without spaces, words are phrases."""
 
 
 class CorpusEncoder:
@@ -31,7 +33,7 @@ class CorpusEncoder:
     def encode(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
         """The ids of each text, uint32, as if nothing came before or after it."""
         for text in texts:
-            if len(self._table) > _MAX_WORDS or len(self._ids) > _MAX_IDS:
+            if len(self._table) > _MAX_WORDS or len(self._ids) > _MAX_IDS or self._bytes > _MAX_BYTES:
                 self._forget()
             try:
                 ids = self._encoded(text)
@@ -45,13 +47,14 @@ class CorpusEncoder:
         numbers = self._table.look_up(*self._splitter.split(text))
         if new := self._table.words(known):
             encoded = self._encode_batch([word.decode() for word in new])
+            self._bytes += sum(map(len, new))
             self._starts.extend([*accumulate(map(len, encoded), initial=len(self._ids))][1:])
             self._ids.extend(chain.from_iterable(encoded))
         ids, starts = np.frombuffer(self._ids, np.uint32), np.frombuffer(self._starts, np.int64)
         return _gathered(ids, starts, numbers)
 
     def _forget(self) -> None:
-        self._table = WordTable()
+        self._table, self._bytes = WordTable(), 0
         self._ids, self._starts = array("I"), array("q", [0])  # word i has the ids starts[i] … starts[i + 1] - 1
 
 

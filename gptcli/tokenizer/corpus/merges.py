@@ -3,6 +3,9 @@
 The words of the text are counted. Then the most frequent pair of neighbours becomes a new symbol, repeatedly; of
 equally frequent pairs the one with the smaller symbols. All words lie in the same arrays, one after another, each a
 chain of symbols, so that a merge is a few array operations at all places of its pair at once.
+
+Memory is bounded: where distinct words take more than `MAX_WORD_BYTES`, the rarest are dropped and counted anew should
+they occur again. In a script without spaces a "word" is a phrase, and almost every one is new.
 """
 
 from __future__ import annotations
@@ -15,6 +18,12 @@ import numpy as np
 from gptcli.tokenizer.corpus.pattern import Splitter, recut
 from gptcli.tokenizer.corpus.word_table import WordTable
 
+MAX_WORD_BYTES = 5 << 20
+"""Largest size of all distinct words. 1 GB of English has about 30 MB of them, of which most occur once."""
+_KEPT_SHARE = 0.5
+"""Share of `MAX_WORD_BYTES` that the most frequent words keep when the others are dropped."""
+_SCANS = 16
+"""Scans over all words to find the first pairs: with more of them each needs less memory."""
 _END = -1
 """The symbol after each word."""
 _GONE = -2
@@ -44,16 +53,17 @@ def learn_merges(
     """
     entries = [bytes([byte]) for byte in np.argsort(byte_symbols).tolist()]
     symbols = {entry: symbol for symbol, entry in enumerate(entries)}
-    chains, pairs = _Chains(words, counts, byte_symbols), _Pairs()
+    chains, pairs = _Chains(words, counts, byte_symbols), _Pairs(min_count)
     pairs.change(chains.pairs())
     merges: list[Merge] = []
-    while len(entries) < size and (pair := pairs.most_frequent(min_count)) is not None:
+    while len(entries) < size and (pair := pairs.most_frequent()) is not None:
         left, right = divmod(pair, _LEFT)
         new = symbols.setdefault(entries[left] + entries[right], len(entries))
         if new == len(entries):
             entries.append(entries[left] + entries[right])
         merges.append((left, right))
-        pairs.change(chains.merge(left, right, new, pairs.remove(pair)))
+        if grown := pairs.change(chains.merge(left, right, new, pairs.remove(pair))):
+            pairs.put(chains.places_of(grown))
     return entries, merges
 
 
@@ -61,12 +71,26 @@ def _counted_words(pieces: Iterable[str]) -> tuple[list[bytes], np.ndarray]:
     """The distinct words of a text, and how often each occurs, int64 (words,)."""
     splitter, table = Splitter(), WordTable()
     counts = np.zeros(0, dtype=np.int64)
+    size = 0
     for text in recut(pieces):
+        known = len(table)
         numbers = table.look_up(*splitter.split(text))
         if len(table) > len(counts):
             counts = np.concatenate([counts, np.zeros(len(table), dtype=np.int64)])  # doubles, so this is rare
         np.add.at(counts, numbers, 1)
+        size += sum(map(len, table.words(known)))
+        if size > MAX_WORD_BYTES:
+            words, counts = _most_frequent(table.words(), counts, int(_KEPT_SHARE * MAX_WORD_BYTES))
+            table, size = WordTable(words), sum(map(len, words))
     return table.words(), counts[: len(table)]
+
+
+def _most_frequent(words: list[bytes], counts: np.ndarray, size: int) -> tuple[list[bytes], np.ndarray]:
+    """The most frequent words that take `size` bytes together, and their counts; of equals the first ones."""
+    order = np.argsort(-counts[: len(words)], kind="stable")
+    lengths = np.fromiter(map(len, words), dtype=np.int64, count=len(words))
+    kept = np.sort(order[np.cumsum(lengths[order]) <= size])
+    return [words[number] for number in kept.tolist()], counts[kept]
 
 
 class _Chains:
@@ -82,10 +106,11 @@ class _Chains:
         self._next, self._before = places + 1, places - 1  # -1 is the last place, an end
 
     def pairs(self) -> Iterator[_Change]:
-        """All pairs, their counts and places."""
+        """All pairs of bytes, their counts and places."""
         left, right = self._symbol[:-1], self._symbol[1:]
-        places = np.flatnonzero((left != _END) & (right != _END)).astype(np.int32)
-        return _grouped(left[places] * np.int64(_LEFT) + right[places], self._count[places], places)
+        for scan in range(_SCANS):
+            places = np.flatnonzero((left % _SCANS == scan) & (left != _END) & (right != _END)).astype(np.int32)
+            yield from _grouped(left[places] * np.int64(_LEFT) + right[places], self._count[places], places)
 
     def merge(self, left: int, right: int, new: int, places: np.ndarray) -> Iterator[_Change]:
         """Merge a pair at those of `places` where it still is; the changes of the pairs around it."""
@@ -112,6 +137,13 @@ class _Chains:
         places = np.concatenate([before[at_left], places[at_right]])
         return _grouped(np.concatenate(around), np.concatenate([-counts, counts]), np.concatenate([places, places]))
 
+    def places_of(self, pairs: Sequence[int]) -> Iterator[tuple[int, np.ndarray]]:
+        """The places of each pair, found by reading all words."""
+        for pair in pairs:
+            left, right = divmod(pair, _LEFT)
+            places = np.flatnonzero(self._symbol == left).astype(np.int32)
+            yield pair, places[self._symbol[self._next[places]] == right]
+
     def _every_other(self, places: np.ndarray) -> np.ndarray:
         """Of places in order, those of pairs that do not overlap: in "aaaaa" the pairs at 0 and 2."""
         alone = np.ones(len(places), dtype=np.bool_)
@@ -123,30 +155,50 @@ class _Chains:
 
 
 class _Pairs:
-    """The count and the places of each pair; places may be out of date, counts are not."""
+    """The count of each pair, and the places of those that occur often enough to be merged.
 
-    def __init__(self) -> None:
+    Places may be out of date, counts are not. Most pairs are rare, so that their places would take most of the memory.
+    """
+
+    def __init__(self, min_count: int) -> None:
+        self._min_count = min_count
         self._counts: dict[int, int] = {}
         self._places: dict[int, list[np.ndarray]] = {}
         self._heap: list[tuple[int, int]] = []  # (-count, pair), old counts included
 
-    def change(self, changes: Iterator[_Change]) -> None:
+    def change(self, changes: Iterator[_Change]) -> list[int]:
+        """Apply changes. Returns the pairs that have become frequent while some of their places are not known.
+
+        Those are rare: a pair gets all its places when the later one of its symbols is made, and a symbol is made
+        twice only if two merges give the same bytes.
+        """
+        grown = []
         for pair, count, places in changes:
             if count > 0:
-                total = self._counts[pair] = self._counts.get(pair, 0) + count
+                before = self._counts.get(pair, 0)
+                total = self._counts[pair] = before + count
+                if total < self._min_count:
+                    continue
+                if 0 < before < self._min_count:
+                    grown.append(pair)
                 self._places.setdefault(pair, []).append(places)
                 heapq.heappush(self._heap, (-total, pair))
             elif pair in self._counts:  # all but the pair that was just removed
                 self._counts[pair] += count
+        return grown
 
-    def most_frequent(self, min_count: int) -> int | None:
-        """The most frequent pair; None if it occurs less than `min_count` times."""
+    def put(self, places: Iterator[tuple[int, np.ndarray]]) -> None:
+        """Replace the places of pairs."""
+        self._places.update((pair, [found]) for pair, found in places)
+
+    def most_frequent(self) -> int | None:
+        """The most frequent pair; None if none occurs often enough."""
         while self._heap:
             count, pair = self._heap[0]
             now = self._counts.get(pair, 0)
             if now == -count:
-                return pair if now >= min_count else None
-            if now >= min_count:
+                return pair if now >= self._min_count else None
+            if now >= self._min_count:
                 heapq.heapreplace(self._heap, (-now, pair))
             else:
                 heapq.heappop(self._heap)

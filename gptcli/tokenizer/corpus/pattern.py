@@ -29,6 +29,9 @@ from gptcli.tokenizer.code_points import beyond_ascii
 
 PIECE_CHARACTERS = 1 << 17
 """Length of a piece where the text allows it: small enough for the processor's caches."""
+MAX_STRETCH_CHARACTERS = 1 << 20
+"""Longest stretch that stays whole. A longer one, such as a genome in one line, is cut anywhere: its ids are then those
+of two words instead of one, but memory stays bounded."""
 
 _LETTER, _NUMBER, _OTHER, _SPACE, _NOT_ASKED = range(5)
 _EXAMPLES = {_LETTER: "a", _NUMBER: "1", _OTHER: "!"}
@@ -56,24 +59,31 @@ def is_cut(before: str, after: str) -> bool:
 def recut(pieces: Iterable[str], size: int | None = None) -> Iterator[str]:
     """The same text in pieces of at most about `size` characters that give the ids of the whole when encoded alone.
 
-    No piece is empty. A stretch without any place to cut stays whole, however long it is.
+    No piece is empty. A stretch without any place to cut stays whole up to `MAX_STRETCH_CHARACTERS`.
     """
     size = size or PIECE_CHARACTERS
     held: list[str] = []  # a stretch without a cut; joined once, so that a long one is copied once
+    length = 0  # of the stretch, in characters
     last = ""  # the character after it, whose right neighbour is still to come
     for piece in pieces:
         text, start = last + piece, 0
         while place := _next_cut(text, start, size):
             yield "".join([*held, text[start:place]])
-            held, start = [], place
+            held, length, start = [], 0, place
         held.append(text[start:-1])
+        length += len(held[-1])
         last = text[-1:]
+        if length > MAX_STRETCH_CHARACTERS:
+            yield "".join(held)
+            held, length = [], 0
     if rest := "".join([*held, last]):
         yield rest
 
 
 def _next_cut(text: str, start: int, size: int) -> int:
     """The last cut at most `size` characters after `start`, else the first one beyond; 0 if there is none."""
+    if text.isascii() and text.isalpha():
+        return 0  # one word, found in less time than by looking at each character
     near = range(min(start + size, len(text) - 1), start, -1)
     far = range(start + size + 1, len(text))
     return next((place for place in chain(near, far) if is_cut(text[place - 1], text[place])), 0)

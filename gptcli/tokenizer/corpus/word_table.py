@@ -8,7 +8,8 @@ for each word.
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Sequence
+from itertools import count, islice
 
 import numpy as np
 
@@ -24,10 +25,10 @@ _HALF = np.uint64(32)
 
 
 class WordTable:
-    """Numbers words in the order in which they are first seen."""
+    """Numbers words in the order in which they are first seen; `words` come first."""
 
-    def __init__(self) -> None:
-        self._numbers = _Numbers()
+    def __init__(self, words: Sequence[bytes] = ()) -> None:
+        self._numbers = _Numbers(zip(words, count()))
         self._caches = [_Cache(lanes, bits) for lanes, bits in _CACHES]
 
     def __len__(self) -> int:

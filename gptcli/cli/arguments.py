@@ -1,0 +1,88 @@
+"""Errors in the words of a command line, as typer reports them or before it sees them, in our sentences."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from typer.models import ParameterInfo
+
+from gptcli.cli.flags import SettingInfo, flag_of, numbers
+from gptcli.config import RunConfig, SamplingConfig
+from gptcli.config.presets import nearest_name
+from gptcli.config.problems import allowed_numbers, allowed_values, cannot_be
+from gptcli.config.types import MAX_COUNT
+from gptcli.errors import UsageError
+
+MAY_BE_EMPTY = ("prompt", "stop")
+"""Parameters for which an empty text has a meaning or an error message of its own."""
+
+
+def refuse_empty(given: Mapping[str, Any], command: Any) -> None:
+    """Raise UsageError for an empty value, which as a path would be the working folder.
+
+    `given` is what was typed for each parameter of the function `command`.
+    """
+    for name, value in given.items():
+        if name not in MAY_BE_EMPTY and "" in (value if isinstance(value, list | tuple) else [value]):
+            hint = "Give a value. A shell variable that is not set is empty."
+            raise UsageError(f"An empty value was given for {flag_of(command, name)}.", hint)
+
+
+def refuse_options_as_files(arguments: Sequence[str], options: Iterable[str]) -> None:
+    """Raise UsageError for an option after `--`, where everything is the name of a file."""
+    after = arguments[arguments.index("--") + 1 :] if "--" in arguments else []
+    for argument in after:
+        if argument.partition("=")[0] in options and not os.path.lexists(argument):
+            message = f"{argument} comes after --, where everything is taken as the name of a file."
+            raise UsageError(message, f"Put {argument} and the other options before the --.")
+
+
+def unknown_option(error: Any) -> UsageError:
+    """The error for an option that the command does not have; `error` is typer's NoSuchOption."""
+    from gptcli.cli.app import commands_with
+
+    name, command = error.option_name, error.ctx.command
+    known = {option.lstrip("-"): option for parameter in command.params for option in parameter.opts}
+    elsewhere = commands_with(name)
+    nearest = nearest_name(name.lstrip("-"), [option for option in known if len(option) > 1])
+    hint = nearest.replace("'", "'--", 1) or f"See {error.ctx.command_path} --help"
+    if elsewhere:
+        hint = f"{name} is an option of {', '.join(f'gptcli {one}' for one in elsewhere)}."
+    return UsageError(f"{error.ctx.command_path} has no option {name}.", hint)
+
+
+def wrong_number(error: Any) -> UsageError | None:
+    """The error for a number that is none, or out of range; None for another kind of error of typer."""
+    name, given = getattr(getattr(error, "param", None), "name", None), getattr(error.ctx, "obj", None) or {}
+    command = getattr(error.ctx, "command", None)
+    kind, info = numbers(command.callback).get(str(name), (None, None)) if command else (None, None)
+    if kind is None or command is None or info is None or not isinstance(given.get(name), str):
+        return None
+    message = cannot_be(flag_of(command.callback, str(name)), _value(given[name]), f"must be {_allowed(kind, info)}")
+    return UsageError(f"{message}.", _hint(given[name], kind))
+
+
+def _allowed(kind: type[int] | type[float], info: ParameterInfo) -> str:
+    if isinstance(info, SettingInfo):
+        section, _, name = info.key.partition(".")
+        holder: Any = SamplingConfig if section == "sampling" else RunConfig.model_fields[section].annotation
+        return allowed_values(holder, name)
+    return allowed_numbers(kind, info.min, info.max)
+
+
+def _value(text: str) -> object:
+    return int(text) if text.removeprefix("-").isdecimal() and len(text) < 100 else text
+
+
+def _hint(text: str, kind: type[int] | type[float]) -> str:
+    """How to write the number that was meant by 1,000 or 1e3; "" for other text."""
+    try:
+        meant = Decimal(text.replace(",", ""))
+    except InvalidOperation:
+        return ""
+    is_whole = kind is int and meant.is_finite() and abs(meant) <= MAX_COUNT and meant == meant.to_integral_value()
+    written = f"{meant:.0f}" if is_whole else ""
+    return f"Write it as {written}." if written not in ("", text) else ""

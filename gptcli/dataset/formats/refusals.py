@@ -1,0 +1,42 @@
+"""The errors of the readers of documents, each one sentence that names the file, and a hint."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from xml.parsers.expat import ExpatError
+
+from gptcli.dataset.sources import Source
+from gptcli.errors import CorpusError, first_line
+
+DAMAGE = (ValueError, EOFError, NotImplementedError, RecursionError, zipfile.BadZipFile, zlib.error, ExpatError)
+"""The errors of the standard library on damaged input. Ours are ValueErrors that say what is wrong: "it is …"."""
+
+
+class MissingExtraError(CorpusError):
+    """A file whose reader needs packages that are not installed. Skipped in folders."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        """`what` begins the message ('a.pdf' in quotes); `extra` is the name of gptcli's optional extra."""
+        super().__init__(f"{what} needs further packages.", f"Install them: pip install 'gptcli[{extra}]'")
+        self.extra = extra
+
+
+def require_package(package: str, source: Source) -> None:
+    """Raise MissingExtraError if a package of the extra `documents` is not installed."""
+    if find_spec(package) is None:
+        raise MissingExtraError(source.label, "documents")
+
+
+@contextmanager
+def refusing(source: Source, what: str, hint: str) -> Iterator[None]:
+    """Turn errors on damaged input into a CorpusError: "'a.docx' cannot be read as a Word document: it is …"."""
+    try:
+        yield
+    except DAMAGE as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else first_line(error).rstrip(".")
+        message = f"{source.label} cannot be read as {what}: {reason}."
+        raise CorpusError(message, hint) from None

@@ -1,0 +1,82 @@
+"""Resuming with other data or settings: the message names what differs, and its hint works as given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import gptcli
+from gptcli.errors import UsageError
+from tests.runs.small_runs import FLAGS
+
+SHORT = FLAGS | {"train.max_steps": 2}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, corpus: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "book.txt").write_text(corpus[:3000])
+    gptcli.train("book.txt", preset="nano", settings=SHORT)
+    return tmp_path
+
+
+def refused(data: object, settings: dict[str, object] | None = None, **options: object) -> UsageError:
+    with pytest.raises(UsageError) as caught:
+        gptcli.plan(data, "runs/book", settings=SHORT | (settings or {}), **{"preset": "nano"} | options)
+    return caught.value
+
+
+def test_text_with_new_characters(folder: Path) -> None:
+    text = (folder / "book.txt").read_text()
+    (folder / "book.txt").write_text(text + "ξ…")
+    error = refused("book.txt")
+    assert "'book' has changed" in error.message
+    hint = error.hint.partition(";")[0]
+    assert "`train.init_from = runs/book` `out = runs/book-2` `unknown = skip`" in hint
+    settings = SHORT | {"train.init_from": "runs/book"}
+    run = gptcli.train("book.txt", "runs/book-2", settings=settings, unknown="skip")
+    assert run.end.step == 2
+
+
+def test_text_without_new_characters(folder: Path) -> None:
+    (folder / "book.txt").write_text((folder / "book.txt").read_text()[:-300])
+    error = refused("book.txt")
+    assert "`train.init_from = runs/book`" in error.hint
+    assert "unknown" not in error.hint
+
+
+def test_another_text(folder: Path) -> None:
+    (folder / "other.txt").write_text((folder / "book.txt").read_text()[300:])
+    assert "trained on 'book', not on 'other'" in refused("other.txt").message
+
+
+def test_a_text_that_is_named_twice() -> None:
+    error = refused(["book.txt", "book.txt"])
+    assert "'book.txt' is named 2 times" in error.message
+    assert "init_from" not in error.hint
+
+
+def test_another_tokenizer(folder: Path) -> None:
+    error = refused("book.txt", {"tokenizer.kind": "bpe"})
+    assert "another tokenizer" in error.message
+    assert "has changed" not in error.message
+    assert "Leave `tokenizer.kind` out" in error.hint
+
+
+def test_a_tokenizer_to_state_again(folder: Path) -> None:
+    stated = {"tokenizer.kind": "bpe", "tokenizer.vocab_size": 300}
+    gptcli.train("book.txt", "runs/bpe", preset="nano", settings=SHORT | stated)
+    with pytest.raises(UsageError) as caught:
+        gptcli.plan("book.txt", "runs/bpe", preset="nano", settings=SHORT)
+    assert "add `tokenizer.kind = bpe` `tokenizer.vocab_size = 300`" in caught.value.hint
+    assert gptcli.plan("book.txt", "runs/bpe", preset="nano", settings=SHORT | stated).begin == 2
+
+
+def test_settings_that_were_stated_stand_for_those_that_follow() -> None:
+    error = refused("book.txt", preset="gpt2")
+    assert "(`preset`: nano → gpt2; and " in error.message
+    assert "settings that follow)" in error.message
+    error = refused("book.txt", {"train.batch_size": 2, "model.n_embd": 96, "train.init_from": "book"})
+    for part in ("`train.batch_size`: ", " → 2", "`model.n_embd`: ", " → 96", "`train.init_from`: unset → book"):
+        assert part in error.message
