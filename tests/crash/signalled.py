@@ -26,13 +26,16 @@ PHASES = {
     "first step": ("gptcli.training.trainer.accumulate_gradients", 1),
     "a step": ("gptcli.training.trainer.accumulate_gradients", 8),
     "compiling": ("gptcli.training.trainer.compile_hidden", 1),
-    "evaluation": ("gptcli.training.trainer.evaluate", 2),
+    "evaluation": ("gptcli.training.trainer.evaluation_batches", 2),
     "best weights": ("gptcli.runs.saving.replace_weights", 2),
     "saving": ("gptcli.runs.saving.save_checkpoint", 2),
     "retention": ("gptcli.runs.saving.prune_checkpoints", 3),
     "sampling": ("gptcli.generation.stream.generate", 1),
 }
 """The function with which a phase begins, and the number of the call."""
+IN_THE_THREAD = ("best weights", "saving", "retention")
+"""Phases of the thread that writes, if there is one. They are tried one call earlier: training continues meanwhile, and
+would be at its end at the later call."""
 IMPORTED = {"import": "gptcli.cli.train", "import of torch": "torch.nn"}
 """The module whose import is the phase."""
 
@@ -81,6 +84,8 @@ if __name__ == "__main__":
 
         saving.DIRECT_BYTES = -1
         arguments = arguments[1:]
+        if phase in IN_THE_THREAD:
+            PHASES[phase] = PHASES[phase][0], PHASES[phase][1] - 1
     enter = signalling(float(delay), [int(signum) for signum in signums.split(",")])
     if phase in IMPORTED:
         sys.meta_path.insert(0, Importing(IMPORTED[phase], enter))  # type: ignore[arg-type]

@@ -67,8 +67,9 @@ def check_training(sessions: Sessions, phase: str, name: str, delay: float, in_t
         assert "Resume with: gptcli train" in text
         assert (newest_step(folder / RUN) > 0) == (", saved." in text)
         assert leftovers(folder) == []
+    saved = newest_step(folder / RUN)
     sessions.resume(folder)
-    sessions.check_end(folder)
+    sessions.check_end(folder, stopped_at=saved)
     sessions.done_with(folder)
 
 
