@@ -27,6 +27,7 @@ from gptcli.storage import (
     unnamed_file,
     write_file,
 )
+from gptcli.storage.manifest import read_back
 from tests.conftest import ROOT
 
 
@@ -121,16 +122,27 @@ def test_a_mismatch_is_found(tmp_path: Path) -> None:
     assert "missing" in mismatch(tmp_path, files)
 
 
+@pytest.mark.parametrize("found", [b"onetwX", b"onetw", b"onetwoo", b""])
+def test_what_reads_back_differently_is_an_error(tmp_path: Path, found: bytes) -> None:
+    pieces = [b"one", memoryview(b"two")]
+    path = tmp_path / "file"
+    path.write_bytes(b"onetwo")
+    assert read_back(path, pieces) == fingerprints(tmp_path)["file"]
+    path.write_bytes(found)
+    with pytest.raises(StorageError, match=r"file' was not stored"):
+        read_back(path, pieces)
+
+
 def test_a_log_grows_and_is_cut_on_request(tmp_path: Path) -> None:
     log = AppendLog(tmp_path / "log", 0)
     log.append("one")
-    kept = log.sync()
+    kept = log.length()
     log.append("two")
     log.close()
     assert kept == 4
     log = AppendLog(tmp_path / "log", kept)
     log.append("drei")
-    assert log.sync() == 9
+    assert log.length() == 9
     log.close()
     assert (tmp_path / "log").read_text() == "one\ndrei\n"
     AppendLog(tmp_path / "log", 0).close()
@@ -155,10 +167,10 @@ def test_lines_that_a_full_disk_refuses_are_written_later(tmp_path: Path, monkey
             with pytest.raises(StorageError, match="no space left"):
                 log.append(line)
         with pytest.raises(StorageError, match="no space left"):
-            log.sync()
+            log.length()
     monkeypatch.setattr(log, "_file", file)
     log.append("three")
-    assert log.sync() == 14
+    assert log.length() == 14
     log.close()
     assert (tmp_path / "log").read_text() == "one\ntwo\nthree\n"
 

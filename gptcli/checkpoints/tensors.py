@@ -2,8 +2,8 @@
 
 Writing in pieces keeps one tensor in memory beyond the model, where the library's `save` keeps a copy of all of it. The
 format is eight bytes of header length, a JSON header, and the tensors' bytes one after another
-(https://github.com/huggingface/safetensors). A file is opened once, mapped into memory and verified there: its header
-must account for every byte of the file before any memory is allocated.
+(https://github.com/huggingface/safetensors). A file is opened once and read into the memory of its tensors, since the
+pages of a memory map would be a second copy; its header must account for every byte before any memory is allocated.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import mmap
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
@@ -69,8 +69,11 @@ class Header:
         return sum(math.prod(place.shape) for place in self.places.values())
 
 
-def tensor_file(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
-    """The content of a safetensors file in pieces; the header gets `metadata`, its format and the digest."""
+def tensor_file(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Iterable[bytes | memoryview]:
+    """The content of a safetensors file in pieces; the header gets `metadata`, its format and the digest.
+
+    It can be iterated more than once, as long as the tensors do not change.
+    """
     header: dict[str, Any] = {"__metadata__": {"format": "pt", **metadata, DIGEST: digest(tensors)}}
     offset = 0
     for name, tensor in sorted(tensors.items()):
@@ -79,10 +82,20 @@ def tensor_file(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> I
         offset = end
     encoded = json.dumps(header, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % 8)  # the data starts aligned
-    yield len(encoded).to_bytes(8, "little")
-    yield encoded
-    for _, tensor in sorted(tensors.items()):
-        yield _bytes_of(tensor)
+    return _Pieces(len(encoded).to_bytes(8, "little") + encoded, tensors)
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """A file in pieces: a header, and tensors in the order of their names."""
+
+    header: bytes
+    tensors: Mapping[str, Tensor]
+
+    def __iter__(self) -> Iterator[bytes | memoryview]:
+        yield self.header
+        for _, tensor in sorted(self.tensors.items()):
+            yield _bytes_of(tensor)
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
@@ -101,40 +114,50 @@ def _digest(tensors: Iterable[tuple[str, Tensor]]) -> str:
 def read_tensors(path: Path, expected: FileEntry | None = None) -> tuple[dict[str, Tensor], dict[str, str]]:
     """All tensors of a safetensors file and the metadata of its header. Opens the file once.
 
-    The file is verified against its own digest, if it has one, and against `expected`. Raises ModelFolderError if the
-    file is missing, damaged or altered.
+    The file is verified against `expected`, which covers all of it, else against its own digest, if it has one. Raises
+    ModelFolderError if the file is missing, damaged or altered.
     """
-    with _mapped(path) as content:
-        if expected and _entry(content) != expected:
-            raise ModelFolderError(f"'{path}' was altered (its sha256 differs).", _HINT)
-        header = _read_header(content)
-        tensors = {name: _tensor(content, place) for name, place in header.places.items()}
-        digest_found = digest(tensors) if DIGEST in header.metadata else None
-    if digest_found != header.metadata.get(DIGEST):
+    with _opened(path) as file:
+        hasher = hashlib.sha256() if expected else None
+        header = _read_header(file, hasher)
+        tensors = {}
+        for name, place in sorted(header.places.items(), key=lambda item: (item[1].begin, item[1].end)):
+            tensors[name] = _read_tensor(file, place)
+            if hasher:
+                hasher.update(_bytes_of(tensors[name]))
+        size = file.tell()
+    if expected and hasher:
+        is_sound = FileEntry(size, hasher.hexdigest()) == expected
+    else:
+        is_sound = DIGEST not in header.metadata or header.metadata[DIGEST] == digest(tensors)
+    if not is_sound:
         raise ModelFolderError(f"'{path}' was altered: its sha256 differs.", _HINT)
-    return tensors, header.metadata
+    return {name: tensors[name] for name in header.places}, header.metadata
 
 
 def fingerprint(path: Path) -> tuple[FileEntry, dict[str, str]]:
     """The manifest entry of a safetensors file and the metadata of its header. Opens the file once."""
-    with _mapped(path) as content:
-        return _entry(content), _read_header(content).metadata
+    with _opened(path) as file:
+        metadata = _read_header(file).metadata
+        file.seek(0)
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+        return FileEntry(file.tell(), sha256), metadata
 
 
 def read_header(path: Path) -> Header:
     """The header of a safetensors file, in which every byte is accounted for; raises ModelFolderError."""
-    with _mapped(path) as content:
-        return _read_header(content)
+    with _opened(path) as file:
+        return _read_header(file)
 
 
 @contextmanager
-def _mapped(path: Path) -> Iterator[mmap.mmap]:
-    """The content of a file, mapped into memory; raises ModelFolderError for what is wrong with it."""
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """A file to read; raises ModelFolderError for what is wrong with it."""
     try:
         if path.exists() and not path.is_file():  # a pipe would block
             raise ValueError("it is not a regular file")
-        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            yield content
+        with open(path, "rb") as file:
+            yield file
     except FileNotFoundError:
         raise ModelFolderError(f"'{path}' is missing.") from None
     except OSError as error:
@@ -143,24 +166,31 @@ def _mapped(path: Path) -> Iterator[mmap.mmap]:
         raise ModelFolderError(f"'{path}' cannot be read: {error}.", _HINT) from None
 
 
-def _entry(content: mmap.mmap) -> FileEntry:
-    return FileEntry(len(content), hashlib.sha256(content).hexdigest())
-
-
-def _tensor(content: mmap.mmap, place: Place) -> Tensor:
-    """A tensor with a copy of the bytes at its place."""
+def _read_tensor(file: BinaryIO, place: Place) -> Tensor:
+    """A tensor with the bytes at its place, read into its own memory."""
     tensor = torch.empty(place.shape, dtype=place.dtype)
     if tensor.numel():
-        with memoryview(content) as whole, whole[place.begin : place.end] as stored:
-            _bytes_of(tensor)[:] = stored
+        file.seek(place.begin)
+        content, done = _bytes_of(tensor), 0
+        while done < len(content):
+            count = file.readinto(content[done:])  # type: ignore[attr-defined]
+            if not count:
+                raise ValueError("it became shorter while it was read")
+            done += count
     return tensor
 
 
-def _read_header(content: mmap.mmap) -> Header:
-    length = int.from_bytes(content[:8], "little")
-    if length > min(len(content) - 8, _MAX_HEADER_BYTES):
+def _read_header(file: BinaryIO, hasher: Any = None) -> Header:
+    """The header at the beginning of a file; `hasher` is updated with its bytes. Raises ValueError."""
+    size = os.fstat(file.fileno()).st_size
+    prefix = file.read(8)
+    length = int.from_bytes(prefix, "little")
+    if length > min(size - 8, _MAX_HEADER_BYTES):
         raise ValueError(f"its header cannot have {length:,} bytes")
-    return _checked(strict_json(content[8 : 8 + length]), 8 + length, len(content))
+    encoded = file.read(length)
+    if hasher:
+        hasher.update(prefix + encoded)
+    return _checked(strict_json(encoded), 8 + length, size)
 
 
 def _checked(entries: Any, begin: int, end: int) -> Header:
@@ -198,9 +228,9 @@ def _place(entry: Any, name: str, data_begin: int) -> Place:
 
 def verify_tensors(path: Path) -> None:
     """Raise ModelFolderError unless a file of `tensor_file` reads back as written; holds one tensor at a time."""
-    with _mapped(path) as content:
-        header = _read_header(content)
-        found = _digest((name, _tensor(content, place)) for name, place in sorted(header.places.items()))
+    with _opened(path) as file:
+        header = _read_header(file)
+        found = _digest((name, _read_tensor(file, place)) for name, place in sorted(header.places.items()))
     if found != header.metadata.get(DIGEST):
         raise ModelFolderError(f"'{path}' does not hold what was written.")
 

@@ -67,9 +67,13 @@ class MetricsLog:
                 self._behind = True
                 raise
 
-    def sync(self) -> int:
-        """Flush to the disk; the length in bytes."""
-        return self._log.sync()
+    def length(self) -> int:
+        """The length in bytes; raises StorageError while a line is unwritten."""
+        return self._log.length()
+
+    def flush(self) -> None:
+        """Flush what was written to the disk, from any thread."""
+        self._log.flush()
 
     def close(self) -> None:
         self._log.close()

@@ -192,7 +192,8 @@ def _weights_to_start_over(run: StoredRun, damaged: list[str]) -> dict[str, Tens
     carded, save_every = card_step(run.path), run.config.train.save_every
     step = max(best, logged, carded)
     has_folder = (run.path / names.CHECKPOINTS).is_dir()
-    was_saved = carded > 0 or (step > save_every and failed < logged // save_every)
+    done = -(-logged // save_every) - 2  # saves: one may still be written when the next is due, which waits for it
+    was_saved = carded > 0 or failed < done
     if was_saved or (step > 0 and not has_folder):
         problem = f"its folder 'checkpoints' is {'empty' if has_folder else 'missing'}"
         message = f"'{run.path}' was trained for at least {step:,} steps, but {problem}."

@@ -71,8 +71,8 @@ def train(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[Event
 
         metrics = logs.enter_context(closing(MetricsLog(run.path, progress.metrics_bytes)))
         board = logs.enter_context(closing(TensorBoardLog(run.path, plan.config, progress.step)))
-        saving = Saving(run, plan.dataset, lock, progress.step if plan.checkpoint else None)
-        session = Session(_trainer(plan, run), progress, saving, sync_log=metrics.sync, should_stop=should_stop)
+        saving = logs.enter_context(closing(Saving(plan, run, lock, metrics)))
+        session = Session(_trainer(plan, run), progress, saving, should_stop=should_stop)
         try:
             for event in session.fit():
                 writes = [partial(metrics.write, event), partial(board.write, event)]
@@ -135,20 +135,12 @@ class Session:
     """Trains a run until a budget ends or a stop is asked for; evaluates, samples and saves on the way."""
 
     def __init__(
-        self,
-        trainer: Trainer,
-        progress: Progress,
-        saving: Saving,
-        *,
-        sync_log: Callable[[], int],
-        should_stop: Callable[[], bool],
+        self, trainer: Trainer, progress: Progress, saving: Saving, *, should_stop: Callable[[], bool]
     ) -> None:
-        """`sync_log` flushes the metrics log to the disk and returns its length in bytes."""
         self.config = trainer.config.train
         self.trainer = trainer
         self.progress = progress
         self.saving = saving
-        self.sync_log = sync_log
         self.should_stop = should_stop
         self._began = time.perf_counter() - progress.seconds  # as if all sessions had been one
         self.seconds_at_step = progress.seconds
@@ -161,9 +153,14 @@ class Session:
             yield from self._begin()
             while not (reason := self.stop_reason()):
                 yield from self._step()
+                yield from self.saving.report()
+            yield from self.saving.finish()
             if self.progress.step and self.saving.saved_step != self.progress.step:
                 yield from self.save()
+                yield from self.saving.finish()
         except NonFiniteError as error:
+            with suppress(StorageError):
+                yield from self.saving.finish()
             step = self.saving.saved_step
             kept = "" if step is None else f"The checkpoint of step {step:,} is kept. "
             hint = f"{kept}{error.hint} Start again with `resume = never`."
@@ -226,6 +223,7 @@ class Session:
         """
         loss = yield from self._validation_loss()
         progress, val = self.progress, self.trainer.dataset.val
+        yield from self.saving.finish_best_weights()
         if loss is not None and self.saving.lock.moved():  # the best weights would have no place
             progress.evaluation_pending = True
             yield from self.save()  # raises RunMoved
@@ -238,9 +236,7 @@ class Session:
         if best_loss is None or best_step is None or loss < best_loss:
             best_loss, best_step = loss, progress.step
             progress.evals_since_best = 0
-            yield from self.saving.best_weights(self.trainer.model.state_dict(), step=progress.step, val_loss=loss)
-            if not self.saving.lost_best:  # else the run folder still has those before
-                progress.best_val_loss, progress.best_step = best_loss, best_step
+            yield from self.saving.best_weights(progress, self.trainer.model.state_dict(), loss)
         yield EvalMetrics(
             step=progress.step,
             loss=loss,
@@ -264,12 +260,17 @@ class Session:
             loss: float = finished.value
             return loss
 
+    def _ends_at(self, step: int) -> bool:
+        """Whether training has stopped at a step, so that nothing later can be saved."""
+        return self.progress.step == step and self.stop_reason() is not None
+
     def save(self) -> Iterator[CheckpointSaved | SaveFailed]:
-        """Write a checkpoint, then delete the oldest ones."""
+        """Save a checkpoint; large ones are written while training continues, and reported at a later step."""
         self.trainer.check_finite()
         self.progress.seconds = self.seconds
-        self.progress.metrics_bytes = self.sync_log()
-        yield from self.saving.checkpoint(self.progress, self.trainer.state(), lambda: bool(self.stop_reason()))
+        self.progress.metrics_bytes = self.saving.log.length()
+        is_last = partial(self._ends_at, self.progress.step)
+        yield from self.saving.checkpoint(self.progress, self.trainer.state(), is_last)
         self._mark()
 
     def _compile(self) -> Iterator[Note]:

@@ -9,7 +9,7 @@ from gptcli.storage.disk import disk_errors, flush_directory
 
 
 class AppendLog:
-    """A log whose lines reach the operating system at once, and the disk with `sync`.
+    """A log whose lines reach the operating system at once, and the disk with `flush`.
 
     Lines that the disk refuses are kept and written before the next one, so that a disk that is full for a while
     costs no line.
@@ -35,12 +35,16 @@ class AppendLog:
         self._unwritten += line.encode() + b"\n"
         self._write()
 
-    def sync(self) -> int:
-        """Flush to the disk; returns the length in bytes. Raises StorageError while a line is unwritten."""
+    def length(self) -> int:
+        """The length in bytes; raises StorageError while a line is unwritten."""
         self._write()
         with disk_errors(self.path):
-            os.fsync(self._file.fileno())
             return self._file.tell()
+
+    def flush(self) -> None:
+        """Flush what was written to the disk. Another thread may append lines meanwhile."""
+        with disk_errors(self.path):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()

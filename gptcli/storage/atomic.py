@@ -20,7 +20,7 @@ from gptcli.storage.disk import (
     refuse_working_folder,
     write_flushed,
 )
-from gptcli.storage.manifest import MANIFEST_FILE, fingerprints, to_json
+from gptcli.storage.manifest import MANIFEST_FILE, FileEntry, fingerprints, read_back, to_json
 
 TEMPORARY_SUFFIX = ".partial"
 """Ends the name of a file or folder while it is written or deleted."""
@@ -33,12 +33,22 @@ class NewDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.entries: dict[str, FileEntry] = {}
+        """Manifest entries of the files that were read back, by name."""
 
     def write(self, name: str, content: bytes | Iterable[bytes | memoryview]) -> None:
         """Add the file `name` and flush it to the disk."""
         path = self.path / name
         with disk_errors(path), open(path, "xb") as file:
             write_flushed(file, content)
+
+    def write_verified(self, name: str, content: Iterable[bytes | memoryview]) -> None:
+        """Add the file `name`, flush it to the disk and read it back; `content` is iterated twice.
+
+        Raises StorageError if it reads back differently.
+        """
+        self.write(name, content)
+        self.entries[name] = read_back(self.path / name, content)
 
     def make_folder(self, name: str) -> None:
         """Add an empty folder."""
@@ -74,10 +84,11 @@ def new_directory(
     with disk_errors(final):
         temporary.mkdir()
     try:
-        yield NewDirectory(temporary)
+        new = NewDirectory(temporary)
+        yield new
         with disk_errors(final):
             if manifest:
-                NewDirectory(temporary).write(manifest, to_json({"format": 1, "files": fingerprints(temporary)}))
+                NewDirectory(temporary).write(manifest, to_json({"format": 1, "files": _entries(new)}))
             flush_directory(temporary)
             if replace and final.exists():
                 _replace_directory(final, temporary)
@@ -90,6 +101,12 @@ def new_directory(
             with suppress(StorageError):  # report the first error
                 remove_leftovers(final.parent, of=final.name)
         raise
+
+
+def _entries(new: NewDirectory) -> dict[str, FileEntry]:
+    """The manifest entries of all files by name; those that were not read back yet are read now."""
+    unread = [path.name for path in new.path.iterdir() if path.name not in new.entries]
+    return dict(sorted((new.entries | fingerprints(new.path, unread)).items()))
 
 
 def _replace_directory(final: Path, new: Path) -> None:

@@ -9,9 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from gptcli.errors import StorageError
 from gptcli.storage.disk import disk_errors
 
 MANIFEST_FILE = "manifest.json"
+_PIECE = 1 << 20
+"""Bytes that are read and compared at once."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,29 @@ def fingerprints(folder: Path, names: Iterable[str] | None = None) -> dict[str, 
         chosen = [path.name for path in folder.iterdir()] if names is None else names
         files = [folder / name for name in sorted(chosen)]
         return {file.name: FileEntry(file.stat().st_size, sha256_of_file(file)) for file in files}
+
+
+def read_back(path: Path, content: Iterable[bytes | memoryview]) -> FileEntry:
+    """The entry of a file, read from the disk; raises StorageError unless it holds exactly `content`."""
+    hasher, size = hashlib.sha256(), 0
+    with disk_errors(path, "Reading"), open(path, "rb") as file:
+        for piece in content:
+            for begin in range(0, len(piece), _PIECE):
+                expected = bytes(piece[begin : begin + _PIECE])
+                found = file.read(len(expected))
+                if found != expected:
+                    raise _altered(path)
+                hasher.update(found)
+                size += len(found)
+        if file.read(1):
+            raise _altered(path)
+    return FileEntry(size, hasher.hexdigest())
+
+
+def _altered(path: Path) -> StorageError:
+    return StorageError(
+        f"'{path}' was not stored as it was written.", "The disk may be failing: choose another place with `out`."
+    )
 
 
 def mismatch(folder: Path, files: Mapping[str, FileEntry], *, hashes: bool = True) -> str:

@@ -68,12 +68,13 @@ class Muon(torch.optim.Optimizer):
             torch._foreach_add_(self.weights[shape], update.unbind(0))
 
     def momenta(self) -> dict[nn.Parameter, Tensor]:
-        """The momentum of each parameter, in the parameter's shape."""
+        """The momentum of each parameter, in the parameter's shape; a copy only of those that hold several matrices."""
         waiting = {shape: list(buffer.unbind(0)) for shape, buffer in self.buffers.items()}
-        return {
-            parameter: torch.cat([waiting[torch.Size((size, parameter.shape[1]))].pop(0) for size in sizes])
-            for parameter, sizes in self.rows.items()
-        }
+        found = {}
+        for parameter, sizes in self.rows.items():
+            parts = [waiting[torch.Size((size, parameter.shape[1]))].pop(0) for size in sizes]
+            found[parameter] = parts[0] if len(parts) == 1 else torch.cat(parts)
+        return found
 
     def load_momenta(self, momenta: Mapping[nn.Parameter, Tensor]) -> None:
         """Restore momenta from `momenta`."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -236,20 +237,38 @@ def test_no_checkpoints(tmp_path: Path) -> None:
     assert read_progress(tmp_path) is None
 
 
+class Altered:
+    """The content of a file whose last bit differs whenever it is iterated again."""
+
+    def __init__(self, pieces: Iterable[bytes | memoryview]) -> None:
+        self._pieces, self._times = pieces, 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        *pieces, last = (bytes(piece) for piece in self._pieces)
+        self._times += 1
+        yield from pieces
+        yield last[:-1] + bytes([last[-1] ^ self._times])
+
+
 def test_a_checkpoint_is_read_back_after_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that alters data costs the new checkpoint, and none of the old ones."""
     save(tmp_path, 10)
     plain = checkpoints.tensor_file
-
-    def altered(*arguments: object) -> Iterator[bytes]:
-        *pieces, last = (bytes(piece) for piece in plain(*arguments))  # type: ignore[arg-type]
-        yield from pieces
-        yield last[:-1] + bytes([last[-1] ^ 1])
-
-    monkeypatch.setattr(checkpoints, "tensor_file", altered)
+    monkeypatch.setattr(checkpoints, "tensor_file", lambda *arguments: Altered(plain(*arguments)))
     with pytest.raises(StorageError, match="not stored"):
         save(tmp_path, 20)
     assert checkpoint_steps(tmp_path) == [10]
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000010"]
+
+
+def test_the_manifest_describes_the_files(tmp_path: Path) -> None:
+    folder = save_checkpoint(tmp_path, checkpoint(10))
+    listed = json.loads((folder / "manifest.json").read_text())["files"]
+    content = {name: (folder / name).read_bytes() for name in FILES}
+    assert listed == {
+        name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in content.items()
+    }
+    assert list(listed) == sorted(listed)
 
 
 def test_pruning_leaves_a_linked_folder_alone(tmp_path: Path) -> None:

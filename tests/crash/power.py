@@ -161,12 +161,12 @@ def _apply(names: dict[str, int], change: _Change) -> None:
 
 
 def saved_steps(operations: list[Operation]) -> list[tuple[int, int]]:
-    """(operations done, step) of each checkpoint at the end of its save: the first change after its last fsync."""
+    """(operations done, step) of each checkpoint at the end of its save: when its name is flushed to the disk."""
     found, pending = [], None
     for done, operation in enumerate(operations, 1):
         if operation.kind == "rename" and os.path.basename(operation.target).startswith("step-"):
-            pending = int(operation.target[-8:])
-        elif pending is not None and operation.kind not in ("fsync", "look", "read"):
-            found.append((done, pending))
+            pending = operation.target
+        elif pending is not None and operation.kind == "fsync" and operation.path == os.path.dirname(pending):
+            found.append((done, int(pending[-8:])))
             pending = None
     return found

@@ -3,9 +3,10 @@
     python -m tests.crash.server FOLDER
 
 trains once in FOLDER, since much of torch is imported only when it is used. Then it reads one JSON object per line:
-`folder` to work in, `arguments` of gptcli, and events on the disk (`watch`, see `watching.py`) or changes of the
-product (`sabotage`). It answers with a line of JSON: `status`, the exit code, or minus the signal. The output of the
-child is in `output.txt` of the folder.
+`folder` to work in, `arguments` of gptcli, whether a thread writes what is saved, as it does for large models
+(`in_thread`), and events on the disk (`watch`, see `watching.py`) or changes of the product (`sabotage`). It answers
+with a line of JSON: `status`, the exit code, or minus the signal. The output of the child is in `output.txt` of the
+folder.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any
 import torch
 
 from gptcli.__main__ import main
+from gptcli.runs import saving
 from tests.crash.disk import Disk
 from tests.crash.sabotage import SABOTAGE
 from tests.crash.sessions import TRAIN
@@ -40,6 +42,8 @@ def session(job: dict[str, Any]) -> None:
     if "file_size" in job:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a file beyond the limit then gives an error, not a signal
         resource.setrlimit(resource.RLIMIT_FSIZE, (job["file_size"], job["file_size"]))
+    if job.get("in_thread"):
+        saving.DIRECT_BYTES = -1
     for name in job.get("sabotage", []):
         SABOTAGE[name]()
     watch = WATCHES[job["watch"]["name"]](**job["watch"].get("options", {})) if job.get("watch") else None

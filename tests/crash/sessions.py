@@ -52,7 +52,9 @@ class ForkServer:
         )
 
     def run(self, folder: Path, *, arguments: list[str] | None = None, **job: Any) -> int:
-        """`job` may have `watch`, `sabotage`, `file_size` (the largest file, in bytes) and `kill_after` (seconds)."""
+        """`job` may have `watch`, `sabotage`, `in_thread`, `file_size` (the largest file, in bytes) and `kill_after`
+        (seconds).
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"folder": str(folder), "arguments": arguments or TRAIN, **job}) + "\n")
@@ -113,13 +115,16 @@ class Sessions:
         status = self.server.run(folder, **job)
         assert status == 0, f"exit {status}: {said(folder)}"
 
-    def check_end(self, folder: Path) -> None:
-        """Fails unless the run ended as the undisturbed one did, with nothing half-written left."""
+    def check_end(self, folder: Path, stopped_at: int = 0) -> None:
+        """Fails unless the run ended as the undisturbed one did, with nothing half-written left.
+
+        `stopped_at` is the step of the checkpoint that a stop saved; it may be one of those that are kept.
+        """
         run, whole = folder / RUN, self.whole / RUN
         assert_same_end(run, whole)
         assert [without_times(line) for line in lines(run)] == [without_times(line) for line in lines(whole)]
         assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
-        assert checkpoint_steps(run) == checkpoint_steps(whole)
+        assert checkpoint_steps(run) == sorted({stopped_at, *checkpoint_steps(whole)})[-2:]
         assert leftovers(folder) == []
         assert f"| steps | {STEPS} of {STEPS} |" in (run / "README.md").read_text(encoding="utf-8")
         open_model(run)

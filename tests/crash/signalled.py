@@ -1,9 +1,9 @@
 """The command line with a signal that arrives when it enters a phase of its work.
 
-    python -m tests.crash.signalled PHASE DELAY SIGNAL[,SIGNAL] train book.txt …
+    python -m tests.crash.signalled PHASE DELAY SIGNAL[,SIGNAL] [--in-thread] train book.txt …
 
 The process sends the signals to itself: the first one DELAY seconds after it entered the phase, the second one after
-the same time again.
+the same time again. With `--in-thread` a thread writes what is saved, as it does for large models.
 """
 
 from __future__ import annotations
@@ -26,13 +26,16 @@ PHASES = {
     "first step": ("gptcli.training.trainer.accumulate_gradients", 1),
     "a step": ("gptcli.training.trainer.accumulate_gradients", 8),
     "compiling": ("gptcli.training.trainer.compile_hidden", 1),
-    "evaluation": ("gptcli.training.trainer.evaluate", 2),
+    "evaluation": ("gptcli.training.trainer.evaluation_batches", 2),
     "best weights": ("gptcli.runs.saving.replace_weights", 2),
     "saving": ("gptcli.runs.saving.save_checkpoint", 2),
     "retention": ("gptcli.runs.saving.prune_checkpoints", 3),
     "sampling": ("gptcli.generation.stream.generate", 1),
 }
 """The function with which a phase begins, and the number of the call."""
+IN_THE_THREAD = ("best weights", "saving", "retention")
+"""Phases of the thread that writes, if there is one. They are tried one call earlier: training continues meanwhile, and
+would be at its end at the later call."""
 IMPORTED = {"import": "gptcli.cli.train", "import of torch": "torch.nn"}
 """The module whose import is the phase."""
 
@@ -76,6 +79,13 @@ def watch(function: str, call: int, enter: Callable[[], None]) -> None:
 
 if __name__ == "__main__":
     phase, delay, signums, *arguments = sys.argv[1:]
+    if arguments[0] == "--in-thread":
+        from gptcli.runs import saving  # not earlier: it imports torch, which is a phase
+
+        saving.DIRECT_BYTES = -1
+        arguments = arguments[1:]
+        if phase in IN_THE_THREAD:
+            PHASES[phase] = PHASES[phase][0], PHASES[phase][1] - 1
     enter = signalling(float(delay), [int(signum) for signum in signums.split(",")])
     if phase in IMPORTED:
         sys.meta_path.insert(0, Importing(IMPORTED[phase], enter))  # type: ignore[arg-type]

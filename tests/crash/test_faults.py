@@ -45,54 +45,60 @@ def check_resumes(sessions: Sessions, folder: Path) -> None:
     assert leftovers(folder) == []
 
 
-def check_fault(sessions: Sessions, counts: Counter[str], kind: str, code: str, place: float, lasting: bool) -> None:
+def check_fault(
+    sessions: Sessions, counts: Counter[str], kind: str, code: str, place: float, lasting: bool, in_thread: bool
+) -> None:
     at = int(place * counts[kind])
     folder = sessions.new()
     watch: dict[str, Any] = {"name": "fault", "options": {"kind": kind, "code": code, "at": at, "lasting": lasting}}
     try:
-        check_told(folder, sessions.server.run(folder, watch=watch))
+        check_told(folder, sessions.server.run(folder, watch=watch, in_thread=in_thread))
         check_resumes(sessions, folder)
     except AssertionError as error:
-        error.add_note(f"{code} at {kind} number {at} of {counts[kind]}{', and from then on' if lasting else ''}")
+        where = f"{kind} number {at} of {counts[kind]}{', in a thread' if in_thread else ''}"
+        error.add_note(f"{code} at {where}{', and from then on' if lasting else ''}")
         raise
     sessions.done_with(folder)
 
 
 @pytest.mark.parametrize(("number", "kind"), list(enumerate(KINDS)))
 def test_some_faults(sessions: Sessions, counts: Counter[str], number: int, kind: str) -> None:
-    for lasting in (False, True):
-        check_fault(sessions, counts, kind, CODES[number % len(CODES)], PLACES[1 + (number + lasting) % 3], lasting)
+    for lasting, in_thread in product((False, True), (False, True)):
+        code, place = CODES[number % len(CODES)], PLACES[1 + (number + lasting) % 3]
+        check_fault(sessions, counts, kind, code, place, lasting, in_thread)
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_fault(sessions: Sessions, counts: Counter[str], kind: str) -> None:
-    for code, place, lasting in product(CODES, PLACES, (False, True)):
-        check_fault(sessions, counts, kind, code, place, lasting)
+    for code, place, lasting, in_thread in product(CODES, PLACES, (False, True), (False, True)):
+        check_fault(sessions, counts, kind, code, place, lasting, in_thread)
 
 
 def renames(sessions: Sessions) -> list[str]:
     return [operation.target for operation in sessions.record(sessions.new()) if operation.kind == "rename"]
 
 
-def test_one_save_that_fails_is_a_warning(sessions: Sessions) -> None:
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_one_save_that_fails_is_a_warning(sessions: Sessions, in_thread: bool) -> None:
     """Not hidden by --quiet; training ends well, with the other checkpoints."""
     at = next(number for number, target in enumerate(renames(sessions)) if target.endswith("step-00000006"))
     folder = sessions.new()
     options = {"kind": "rename", "code": "ENOSPC", "at": at, "lasting": False}
-    assert sessions.server.run(folder, watch={"name": "fault", "options": options}) == 0
+    assert sessions.server.run(folder, watch={"name": "fault", "options": options}, in_thread=in_thread) == 0
     told = " ".join(said(folder).split())
     assert all(fact in told for fact in ("step-00000006'", "no space left on device", "continues"))
     assert newest_step(folder / RUN) == STEPS
     check_resumes(sessions, folder)
 
 
-def test_the_third_save_that_fails_ends_training(sessions: Sessions) -> None:
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_the_third_save_that_fails_ends_training(sessions: Sessions, in_thread: bool) -> None:
     """The checkpoint before stays; training without saves would be in vain."""
     at = next(number for number, target in enumerate(renames(sessions)) if target.endswith("step-00000006"))
     folder = sessions.new()
     options = {"kind": "rename", "code": "EROFS", "at": at, "lasting": True}
-    assert sessions.server.run(folder, watch={"name": "fault", "options": options}) == 1
+    assert sessions.server.run(folder, watch={"name": "fault", "options": options}, in_thread=in_thread) == 1
     assert newest_step(folder / RUN) == 3
     check_resumes(sessions, folder)
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ SLICES = 8
 SAMPLED = 5
 """Points of each phase in `make test`."""
 SCENARIOS = ("first", "resumed")
+IN_A_THREAD = ("first in a thread", "resumed in a thread")
 DAMAGED = 9
 """The newest checkpoint at the start of the second session, which deletes it and a half-deleted one."""
 CHANGED = [*TRAIN, "--patience", "100"]
@@ -52,6 +54,8 @@ class Scenario:
     damaged: int
     """The step of a checkpoint that is damaged at the start."""
     arguments: list[str]
+    in_thread: bool = False
+    """Whether a thread writes checkpoints and best weights. The order of its operations among the others varies."""
 
 
 @pytest.fixture(scope="session")
@@ -66,7 +70,13 @@ def scenarios(sessions: Sessions) -> dict[str, Scenario]:
     state = start / RUN / f"checkpoints/step-{DAMAGED:08d}/state.json"
     state.write_bytes(state.read_bytes()[:-1])
     operations = changes(sessions.record(sessions.copy(start), arguments=CHANGED))
-    return {"first": first, "resumed": Scenario(start, operations, DAMAGED, CHANGED)}
+    resumed = Scenario(start, operations, DAMAGED, CHANGED)
+    made = {"first": first, "resumed": resumed}
+    for name, scenario in (("first", first), ("resumed", resumed)):
+        job: dict[str, Any] = {"arguments": scenario.arguments, "in_thread": True}
+        operations = changes(sessions.record(sessions.copy(scenario.start), **job))
+        made[f"{name} in a thread"] = replace(scenario, operations=operations, in_thread=True)
+    return made
 
 
 def phases(operations: list[Operation]) -> Iterator[str]:
@@ -125,12 +135,15 @@ def check_kill(sessions: Sessions, scenario: Scenario, point: Point, *sabotage: 
     """Kill at the point, check the remains, resume, and compare the end."""
     folder = sessions.copy(scenario.start)
     watch = {"name": "kill", "options": {"at": point.at, "torn": point.torn}}
-    assert sessions.server.run(folder, watch=watch, arguments=scenario.arguments) == -9, said(folder)
+    job: dict[str, Any] = {"arguments": scenario.arguments, "in_thread": scenario.in_thread}
+    assert sessions.server.run(folder, watch=watch, **job) == -9, said(folder)
     kept = newest_step(folder / RUN, scenario.damaged)
     if (folder / RUN / "metrics.jsonl").exists():
         whole = (folder / RUN / "metrics.jsonl").read_bytes().rpartition(b"\n")[0]
-        assert whole.count(b'"train/loss"') <= kept + SAVE_EVERY, "more than one save interval is lost"
-    sessions.resume(folder, sabotage=sabotage, arguments=scenario.arguments)
+        # Training continues while a checkpoint is written, at most until the next one is due.
+        lost = SAVE_EVERY * (2 if scenario.in_thread else 1)
+        assert whole.count(b'"train/loss"') <= kept + lost, "more than the work since the last checkpoint is lost"
+    sessions.resume(folder, sabotage=sabotage, **job)
     sessions.check_end(folder)
     sessions.done_with(folder)
 
@@ -158,13 +171,13 @@ def test_every_kind_of_operation_is_there(scenarios: dict[str, Scenario]) -> Non
     assert {operation.kind for operation in scenarios["first"].operations} == set(CHANGING)
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", [*SCENARIOS, *IN_A_THREAD])
 def test_killed_at_some_points(sessions: Sessions, scenarios: dict[str, Scenario], name: str) -> None:
     check_kills(sessions, scenarios[name], sample(points(scenarios[name].operations)))
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", [*SCENARIOS, *IN_A_THREAD])
 @pytest.mark.parametrize("part", range(SLICES))
 def test_killed_at_every_point(sessions: Sessions, scenarios: dict[str, Scenario], name: str, part: int) -> None:
     check_kills(sessions, scenarios[name], points(scenarios[name].operations)[part::SLICES])

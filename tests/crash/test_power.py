@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,18 +24,19 @@ SLICES = 8
 SAMPLED = 50
 RESUMED_EVERY = 5
 """Every state is checked; after one in this many, training resumes to its end."""
-SCENARIOS = ("first", "resumed")
+SCENARIOS = ("first", "resumed", "first in a thread", "resumed in a thread")
 
 
 def record(sessions: Sessions, scenario: str, *sabotage: str) -> list[Operation]:
     """The operations from the text to the last checkpoint: in one session, or with a kill and a resume.
 
-    The kill happens while an old checkpoint is deleted.
+    The kill happens while an old checkpoint is deleted, or close to that where a thread deletes it.
     """
-    done = sessions.record(sessions.new(), sabotage=sabotage)
-    if scenario == "resumed":
+    job: dict[str, Any] = {"sabotage": sabotage, "in_thread": scenario.endswith("in a thread")}
+    done = sessions.record(sessions.new(), **job)
+    if scenario.startswith("resumed"):
         folder, at = sessions.new(), first_deletion(changes(done))
-        done = sessions.record(folder, kill_at=at, sabotage=sabotage) + sessions.record(folder, sabotage=sabotage)
+        done = sessions.record(folder, kill_at=at, **job) + sessions.record(folder, **job)
     return [operation for operation in done if not operation.failed]
 
 

@@ -27,7 +27,8 @@ def check_kills(sessions: Sessions, seed: int) -> None:
     chance = random.Random(seed)
     folder = sessions.new()
     for _ in range(chance.randint(1, MOST_KILLS)):
-        assert sessions.server.run(folder, kill_after=chance.uniform(0, LONGEST)) in (-signal.SIGKILL, 0)
+        status = sessions.server.run(folder, kill_after=chance.uniform(0, LONGEST), in_thread=seed % 2 == 1)
+        assert status in (-signal.SIGKILL, 0)
     sessions.resume(folder)
     sessions.check_end(folder)
     sessions.done_with(folder)

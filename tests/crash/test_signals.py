@@ -31,6 +31,8 @@ DELAYS = (0.0, 0.004)
 """Seconds after which the signal arrives: at once, in a Python function, or a moment later, anywhere."""
 SAVING = ("new run", "first step", "a step", "evaluation", "best weights", "saving", "retention")
 """Phases in which the first signal only asks to stop after a step and a save."""
+WRITING = ("a step", "best weights", "saving", "retention")
+"""Phases that are tried with a thread that writes, too."""
 TRAINING = (*IMPORTED, "reading", "tokenizing", *SAVING)
 COMPILED = [*TRAIN, "--compile", "on"]
 SAMPLE = ["sample", str(RUN), "-n", "300", "--seed", "1", "--quiet"]
@@ -57,31 +59,35 @@ def signalled(folder: Path, phase: str, name: str, delay: float, arguments: list
     return done.stderr
 
 
-def check_training(sessions: Sessions, phase: str, name: str, delay: float) -> None:
+def check_training(sessions: Sessions, phase: str, name: str, delay: float, in_thread: bool = False) -> None:
     folder = sessions.new()
-    text = signalled(folder, phase, name, delay, TRAIN)
+    text = signalled(folder, phase, name, delay, ["--in-thread", *TRAIN] if in_thread else TRAIN)
     if phase in SAVING and name != "SIGINT twice":
         assert "Stopped at step" in text, text
         assert "Resume with: gptcli train" in text
         assert (newest_step(folder / RUN) > 0) == (", saved." in text)
         assert leftovers(folder) == []
+    saved = newest_step(folder / RUN)
     sessions.resume(folder)
-    sessions.check_end(folder)
+    sessions.check_end(folder, stopped_at=saved)
     sessions.done_with(folder)
 
 
 @pytest.mark.parametrize(
-    ("phase", "name"),
+    ("phase", "name", "in_thread"),
     [
-        ("import of torch", "SIGINT"),
-        ("tokenizing", "SIGTERM"),
-        ("a step", "SIGINT"),
-        ("saving", "SIGINT twice"),
-        ("retention", "SIGHUP"),
+        ("import of torch", "SIGINT", False),
+        ("tokenizing", "SIGTERM", False),
+        ("a step", "SIGINT", False),
+        ("saving", "SIGINT twice", False),
+        ("retention", "SIGHUP", False),
+        ("saving", "SIGINT", True),
+        ("best weights", "SIGTERM", True),
+        ("saving", "SIGINT twice", True),
     ],
 )
-def test_some_signals(sessions: Sessions, phase: str, name: str) -> None:
-    check_training(sessions, phase, name, DELAYS[0])
+def test_some_signals(sessions: Sessions, phase: str, name: str, in_thread: bool) -> None:
+    check_training(sessions, phase, name, DELAYS[0], in_thread)
 
 
 def test_nohup_keeps_its_word(sessions: Sessions) -> None:
@@ -98,11 +104,11 @@ def test_nohup_keeps_its_word(sessions: Sessions) -> None:
 @pytest.mark.campaign
 @pytest.mark.parametrize("phase", TRAINING)
 def test_every_signal_in(sessions: Sessions, phase: str) -> None:
-    for name, delay in product(SIGNALS, DELAYS):
+    for name, delay, in_thread in product(SIGNALS, DELAYS, (False, True) if phase in WRITING else (False,)):
         try:
-            check_training(sessions, phase, name, delay)
+            check_training(sessions, phase, name, delay, in_thread)
         except AssertionError as error:
-            error.add_note(f"{name} {delay} s after {phase} began")
+            error.add_note(f"{name} {delay} s after {phase} began{', in a thread' if in_thread else ''}")
             raise
 
 

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import signal
+import threading
 from dataclasses import asdict
 from typing import Any
 
@@ -43,14 +44,16 @@ class Kill:
 
     def __init__(self, at: int, torn: int | None = None) -> None:
         self._left, self._torn = at, torn
+        self._counting = threading.Lock()
 
     def __call__(self, operation: Operation, act: Act) -> Any:
         if operation.kind in CHANGING:
-            if self._left == 0:
-                if self._torn is not None:
-                    act(self._torn)
-                os.kill(os.getpid(), signal.SIGKILL)
-            self._left -= 1
+            with self._counting:
+                if self._left == 0:
+                    if self._torn is not None and operation.kind == "write":  # with a thread, the order varies
+                        act(self._torn)
+                    os.kill(os.getpid(), signal.SIGKILL)
+                self._left -= 1
         return act()
 
 
@@ -60,11 +63,14 @@ class Fault:
     def __init__(self, kind: str, code: str, at: int, lasting: bool) -> None:
         self._kinds = {"open": ("open", "look")}.get(kind, (kind,))
         self._code, self._left, self._lasting = getattr(errno, code), at, lasting
+        self._counting = threading.Lock()
 
     def __call__(self, operation: Operation, act: Act) -> Any:
         if operation.kind in self._kinds:
-            self._left -= 1
-            if self._left < 0 and (self._lasting or self._left == -1):
+            with self._counting:
+                self._left -= 1
+                fails = self._left < 0 and (self._lasting or self._left == -1)
+            if fails:
                 raise OSError(self._code, os.strerror(self._code), operation.path)
         return act()
 

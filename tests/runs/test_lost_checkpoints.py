@@ -13,7 +13,7 @@ import pytest
 from gptcli.checkpoints.tensors import read_metadata
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import ModelFolderError, StorageError
-from gptcli.runs import decision
+from gptcli.runs import decision, saving
 from gptcli.runs import plan as plans
 from gptcli.runs.decision import Resume
 from gptcli.training.trainer import Trainer, Update
@@ -133,6 +133,21 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(
     assert [without_times(line) for line in lines(tmp_path / "killed")] == [
         without_times(line) for line in lines(tmp_path / "whole")
     ]
+
+
+@pytest.mark.parametrize(("step", "may_start_over"), [(11, True), (20, True), (21, False)])
+def test_a_run_killed_while_its_first_checkpoint_was_written(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, may_start_over: bool
+) -> None:
+    """Training continues until the next checkpoint is due; a log that goes on shows that the first one was complete."""
+    with monkeypatch.context() as patch:
+        patch.setattr(saving, "save_checkpoint", lambda *arguments, **options: None)
+        killed_at(patch, step, dataset, tmp_path / "run", {"train.max_steps": 40})
+    assert len([line for line in lines(tmp_path / "run") if "train/loss" in line]) == step
+    if may_start_over:
+        assert plan(dataset, tmp_path / "run", {"train.max_steps": 40}).checkpoint is None
+    else:
+        check_refused(dataset, tmp_path / "run", {"train.max_steps": 40})
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "README.md"])
