@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from gptcli.checkpoints.checkpoint import Checkpoint, Progress, prune_checkpoints, save_checkpoint
