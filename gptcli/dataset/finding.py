@@ -157,12 +157,12 @@ class _Rules:
 def _matcher(patterns: Sequence[str]) -> Callable[[Path], bool]:
     """A function that says whether the name of a path matches a pattern, or all of it one with a slash.
 
-    Upper and lower case are the same.
+    Upper and lower case are the same. A slash at the end, as a shell completes the name of a folder, means nothing, nor
+    does `./` at the beginning.
     """
+    plain = [pattern.lower().removeprefix("./").rstrip("/") for pattern in patterns]
     names, wholes = (
-        re.compile(
-            "|".join(fnmatch.translate(pattern.lower()) for pattern in patterns if ("/" in pattern) is whole) or "$^"
-        )
+        re.compile("|".join(fnmatch.translate(pattern) for pattern in plain if ("/" in pattern) is whole) or "$^")
         for whole in (False, True)
     )
     return lambda path: bool(names.match(path.name.lower()) or wholes.match(path.as_posix().lower()))

@@ -157,12 +157,14 @@ class _Scan:
             beginning = self._first_row
             shown = repr(beginning[:_NOTED_CHARACTERS]) + (" …" if len(beginning) > _NOTED_CHARACTERS else "")
             yield f"Text of the rows: {listed}. First document: {shown}"
-        yield f"Skipped {counted(self._blank_rows, 'blank row')}." if self._blank_rows else ""
+        bad = sum(source.findings.bad_rows for source in self.used)  # their text is blank too
+        if blank := self._blank_rows - bad:
+            yield f"Skipped {counted(blank, 'blank row')}."
         if copies := self._duplicates.exact:
             yield f"Left out {counted(copies, 'document')}: exact copies of earlier ones."
         if copies := self._duplicates.near:
             yield f"Left out {counted(copies, 'document')}: near copies of earlier ones."
-        if bad := sum(source.findings.bad_rows for source in self.used):
+        if bad:
             yield f"Skipped {counted(bad, 'row')} that cannot be read."
         if count := sum(source.findings.undecodable for source in self.used):
             did = "Skipped" if self.used[0].settings.errors == "skip" else "Replaced by U+FFFD:"

@@ -64,7 +64,7 @@ def test_include(tmp_path: Path) -> None:
 def test_exclude(tmp_path: Path) -> None:
     for name in ("a.txt", "drafts/b.txt", "old/c.txt", "old/keep/d.txt"):
         file_of(tmp_path, name, name)
-    with find_sources([str(tmp_path)], DataConfig(exclude=("Drafts", "old/*.txt", "keep"))) as found:
+    with find_sources([str(tmp_path)], DataConfig(exclude=("Drafts/", "./old/*.txt", "keep"))) as found:
         assert [source.name for source in found.sources] == ["a.txt"]
         assert found.skipped == (
             Skipped("drafts/", "excluded"),

@@ -176,6 +176,13 @@ def test_numbers_in_csv_are_no_text(tmp_path: Path) -> None:
     assert "Skipped 1 blank row." in look_at(path).notes
 
 
+def test_blank_rows_and_bad_ones_are_counted_apart(tmp_path: Path) -> None:
+    path = file_of(tmp_path, "a.jsonl", '{"text":"a"}\n\n{broken\n{"text":" "}\n{"text":"c"}\n')
+    notes = look_at(path, errors="skip").notes
+    assert "Skipped 1 blank row." in notes
+    assert "Skipped 1 row that cannot be read." in notes
+
+
 def test_the_column_can_be_stated(tmp_path: Path) -> None:
     path = file_of(tmp_path, "a.jsonl", as_lines([{"a": {"b": "inner"}, "a.c": "dotted", "text": "t", "m": []}]))
     assert documents(path, text_field="a.b") == ["inner"]
