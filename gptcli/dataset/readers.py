@@ -116,6 +116,8 @@ def _recognized(source: Source) -> str:
 def _format_of_content(start: bytes) -> str:
     if start.startswith(b"PAR1"):
         return "parquet"
+    if start.startswith(b"%PDF-"):
+        return "pdf"
     array = start.lstrip()
     if array.startswith(b"[") and array[1:].lstrip().startswith(b"{"):
         return "json"

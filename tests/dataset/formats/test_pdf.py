@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 
 import pytest
@@ -11,6 +12,7 @@ from gptcli.dataset.refusals import NotTextError
 from gptcli.errors import CorpusError
 from tests.dataset.formats import made
 from tests.dataset.formats.conftest import Read
+from tests.dataset.test_sources import look_at
 
 
 def test_the_text_of_the_pages(read: Read) -> None:
@@ -52,3 +54,8 @@ def test_a_pdf_with_a_password_is_refused(read: Read) -> None:
     lock = f"/Encrypt<</Filter/Standard/V 1/R 2/O({key})/U({key})/P -4>>/ID[(1234567890123456)(1234567890123456)]"
     with pytest.raises(CorpusError, match="password"):
         read(made.pdf(["secret"], trailer=lock), "a.pdf")
+
+
+def test_it_is_recognized_on_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(made.pdf(["A page of text."]))))
+    assert look_at("-").summary.formats == {"pdf": 1}
