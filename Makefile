@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN := runs/demo
 
-.PHONY: help demo test crash soak fuzz fuzz-quick bench docs clean
+.PHONY: help demo test crash soak fuzz fuzz-quick bench gpu docs clean
 
 help:
 	@echo "make demo    install into .venv, train a small model for about a minute, generate text with it"
@@ -13,6 +13,7 @@ help:
 	@echo "make fuzz    try 100,000 damaged inputs on each file reader; an hour or more (make fuzz-quick: 500 each, a minute)"
 	@echo "make bench   install with the competitors, measure and generate docs/performance.md; a quarter of an hour"
 	@echo "             (TEXT=tinyshakespeare.txt: also measure the time to a loss)"
+	@echo "make gpu     check and measure everything on a CUDA GPU; half an hour (PART=correctness, speed or ablations)"
 	@echo "make soak    train, kill, resume and sample for an hour (MINUTES=5 for less)"
 	@echo "make docs    generate docs/cli.md from the help of the commands"
 	@echo "make clean   delete .venv, build files and caches, but not runs/ or data/"
@@ -48,10 +49,14 @@ bench: .venv/installed-bench
 	$(if $(TEXT),$(BIN)/python -m benchmarks.to_loss "$(TEXT)")
 	$(BIN)/python -m benchmarks.sampling
 	$(BIN)/python -m benchmarks.tokenizing
-	$(BIN)/python -m benchmarks.gpu
+	$(BIN)/python -m benchmarks.gpu --part speed
 	$(BIN)/python -m benchmarks.cost
 	$(BIN)/python -m benchmarks.pictures
 	$(BIN)/python -m benchmarks.page
+
+# docs/gpu.md has the same commands for a machine that has torch already.
+gpu: .venv/installed-dev
+	$(BIN)/python -m benchmarks.gpu $(if $(PART),--part $(PART))
 
 MINUTES := 60
 soak: .venv/installed-dev

@@ -43,8 +43,10 @@ tokens are random unless a text is named. [log.md](log.md) has the experiments b
 def gather(results: Path, figures: Path) -> dict[str, Any]:
     """All figures by question: the new results, and the old figures of questions without one."""
     found: dict[str, Any] = json.loads(figures.read_text(encoding="utf-8")) if figures.exists() else {}
-    for file in sorted(results.glob("*.json")):
-        found[file.stem] = json.loads(file.read_text(encoding="utf-8"))
+    files = {file.stem: file for file in sorted(results.glob("*.json"))} | {"gpu": results / "gpu" / "speed.json"}
+    for question, file in files.items():
+        if file.exists():
+            found[question] = json.loads(file.read_text(encoding="utf-8"))
     if found.get("gpu", {}).get("device") == "cpu":
         del found["gpu"]  # the small test on a CPU, whose figures mean nothing
     return found

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gptcli.api import Run, plan, train
     from gptcli.bench.speed import SpeedReport, benchmark
     from gptcli.dataset.preparing import Prepared, tokenize
+    from gptcli.dataset.previewing import Preview, preview
     from gptcli.exports.export import Exported, export
     from gptcli.generation.loaded_model import LoadedModel, load
     from gptcli.generation.scoring import Scores
@@ -27,6 +28,7 @@ __all__ = [
     "Piece",
     "Plan",
     "Prepared",
+    "Preview",
     "Report",
     "Run",
     "Sample",
@@ -37,6 +39,7 @@ __all__ = [
     "inspect",
     "load",
     "plan",
+    "preview",
     "tokenize",
     "train",
 ]
@@ -45,6 +48,7 @@ _HOMES = {
     "gptcli.api": ("Run", "plan", "train"),
     "gptcli.bench.speed": ("SpeedReport", "benchmark"),
     "gptcli.dataset.preparing": ("Prepared", "tokenize"),
+    "gptcli.dataset.previewing": ("Preview", "preview"),
     "gptcli.exports.export": ("Exported", "export"),
     "gptcli.generation.loaded_model": ("LoadedModel", "load"),
     "gptcli.generation.scoring": ("Scores",),

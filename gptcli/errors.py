@@ -23,6 +23,8 @@ from __future__ import annotations
 import signal
 
 MAX_MESSAGE_CHARACTERS = 2000
+OUT_OF_MEMORY = ("out of memory", "allocate memory", "_STATUS_ALLOC_FAILED")
+"""Words of torch's messages about a lack of memory."""
 
 
 def reason_of(error: OSError) -> str:
@@ -33,6 +35,16 @@ def reason_of(error: OSError) -> str:
 def first_line(error: Exception) -> str:
     """First line of an error's text, which may have pages; the name of its class if it has none."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether Python or torch failed for lack of memory, on the host or on a device.
+
+    Only CUDA's caching allocator has an exception of its own for it. The CPU, MPS, the CUDA driver and the libraries
+    that allocate by themselves, such as cuBLAS, raise a RuntimeError with the words below.
+    """
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or any(words in str(error) for words in OUT_OF_MEMORY)
 
 
 def clause(sentence: str) -> str:

@@ -22,15 +22,16 @@ def free_memory(device: torch.device) -> int:
     """Bytes that this process can still allocate on `device`.
 
     On Linux this is the kernel's estimate (MemAvailable), or the rest of the control groups' limits if that is less, so
-    that a container's limit counts; on macOS, the free and reclaimable pages.
+    that a container's limit counts; on macOS, the free and reclaimable pages. On a GPU, memory that torch holds for its
+    next tensors counts as free.
     """
     import torch
 
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        return free
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     if device.type == "mps":
-        return max(0, torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
+        return max(0, torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory())
     if sys.platform == "darwin":
         return _mac_free_memory(subprocess.run(["vm_stat"], capture_output=True, text=True, check=True).stdout)
     return min([_kilobytes(Path("/proc/meminfo"), "MemAvailable"), *_cgroup_room(Path("/proc/self/cgroup"), _CGROUPS)])

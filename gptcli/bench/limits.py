@@ -10,10 +10,14 @@ from collections.abc import Callable
 
 import torch
 
+from gptcli.machine import free_memory
+
 MATRIX_SIZE = {"cpu": 2048, "cuda": 8192, "mps": 4096}
 """Rows and columns of the matrices by device type: large enough for the full rate."""
 READ_BYTES = {"cpu": 512 << 20, "cuda": 4 << 30, "mps": 1 << 30}
 """Bytes read per call by device type: many times the size of caches."""
+FREE_SHARE = 0.5
+"""Share of the free memory that a measurement may take, so that a small GPU is measured too, with less."""
 CALLS_AT_ONCE = {"cpu": 1, "cuda": 10, "mps": 10}
 """Calls per measurement by device type: waiting for a GPU takes time too."""
 LIMIT_SECONDS = 1.0
@@ -49,14 +53,17 @@ def seconds_per_call(call: Callable[[], object], device: torch.device, least_sec
 
 def matrix_rate(device: torch.device, dtype: torch.dtype, size: int | None = None) -> float:
     """FLOP/s of a product of two square random matrices in `dtype`, the best of several measurements."""
-    n = size or MATRIX_SIZE[device.type]
+    n, free = size or MATRIX_SIZE[device.type], free_memory(device)
+    while 3 * n**2 * dtype.itemsize > FREE_SHARE * free:  # two factors and a product
+        n //= 2
     a, b = (torch.randn(n, n, device=device, dtype=dtype) for _ in range(2))
     return float(2 * n**3 / min(seconds_per_call(lambda: torch.mm(a, b), device, LIMIT_SECONDS, 8)))
 
 
 def read_bandwidth(device: torch.device, size: int | None = None) -> float:
     """Bytes/s of reading the device's memory, the best of several measurements; on a GPU, copying is tried too."""
-    count = size or READ_BYTES[device.type]
+    tensors = 2 if device.type == "cuda" else 1
+    count = min(size or READ_BYTES[device.type], int(FREE_SHARE * free_memory(device)) // tensors)
     values = torch.ones(count // 4, device=device)
     best = count / min(seconds_per_call(values.sum, device, LIMIT_SECONDS, 8))
     if device.type == "cuda":

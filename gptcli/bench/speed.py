@@ -22,12 +22,12 @@ from gptcli.bench.target import BenchOptions, BenchTarget, folder_target, preset
 from gptcli.checkpoints.finding import find_model
 from gptcli.config import DEFAULT_SEED, DtypeName, RunConfig, SamplingConfig
 from gptcli.dataset.folder import Dataset
-from gptcli.errors import UsageError
+from gptcli.errors import UsageError, clause
 from gptcli.generation.loaded_model import LoadedModel, Quantization, require_formats
 from gptcli.generation.placement import cpu_threads, decoding_threads
 from gptcli.generation.stream import Sample, generate
 from gptcli.model.cost import bytes_per_step, parameter_count, prefill_flops, training_flops
-from gptcli.model.devices import choose_device, dtype_name, torch_dtype
+from gptcli.model.devices import choose_device_with_note, dtype_name, has_tf32, torch_dtype
 from gptcli.model.gpt import GPT
 from gptcli.model.int8 import Int8GPT
 from gptcli.report.machine import device_name
@@ -140,8 +140,11 @@ def benchmark(
     """
     if model is not None and preset is not None:
         raise UsageError("A model and `preset` cannot be used together.", "Ask for one at a time.")
-    options = BenchOptions(choose_device(device), dtype, batch_size, length, seed, quantize)
-    require_formats(dtype, quantize, options.device)  # before anything is measured
+    chosen, note = choose_device_with_note(device)
+    if note:
+        on_stage(f"on the CPU: {clause(note)}")
+    options = BenchOptions(chosen, dtype, batch_size, length, seed, quantize)
+    require_formats(dtype, quantize, chosen)  # before anything is measured
     if preset is not None:
         return measure(preset_target(preset, options), options.device, on_stage)
     path = find_model(model, quiet=quiet)
@@ -161,7 +164,7 @@ def measure(target: BenchTarget, device: torch.device, on_stage: Callable[[str],
     on_stage("prefill and decoding")
     model = target.load()
     with cpu_threads(decoding_threads(model.model, target.samples)):
-        prefill = _prefill(model, target, rates)
+        prefill = _prefill(model, target, _Rates(device) if has_tf32(device) else rates)  # loaded models avoid TF32
         decoding = _decoding(model, target, bandwidth)
     return SpeedReport(
         name=target.name,
@@ -178,9 +181,9 @@ def measure(target: BenchTarget, device: torch.device, on_stage: Callable[[str],
 
 
 def new_trainer(config: RunConfig, dataset: Dataset, device: torch.device) -> Trainer:
-    """A trainer, compiled where a session of `train` compiles it."""
+    """A trainer, compiled where a session of `train` compiles it, for updates only."""
     trainer = Trainer(config, dataset, device)
-    trainer.compile()
+    trainer.compile(evaluates=False)
     return trainer
 
 
@@ -206,7 +209,7 @@ def _training(trainer: Trainer, rates: _Rates) -> TrainingSpeed:
         dtype=dtype,
         sequences=sequences,
         length=length,
-        compiled=trainer.hidden != trainer.model.hidden,
+        compiled=trainer.is_compiled,
         seconds=seconds,
         tokens_per_second=sequences * length / seconds,
         flops_per_second=flops_per_second,
@@ -257,7 +260,7 @@ def _generated(model: LoadedModel, target: BenchTarget, prompt: int, tokens: int
     texts: list[Sample] = []
     begun = time.perf_counter()
     while len(texts) < 1 + MIN_CALLS or time.perf_counter() - begun < MEASURED_SECONDS:
-        *_, last = generate(model.model, model.tokenizer, ids, config)
+        *_, last = generate(model.model, model.tokenizer, ids, config, decoders=model.decoders)
         assert isinstance(last, Sample)
         texts.append(last)
     return texts[1:]

@@ -16,7 +16,7 @@ from typing import Any
 import typer
 
 from gptcli.cli.flags import settings_as_flags
-from gptcli.errors import GptcliError, Interrupted, OutOfMemoryError, StorageError, UsageError
+from gptcli.errors import GptcliError, Interrupted, OutOfMemoryError, StorageError, UsageError, is_out_of_memory
 from gptcli.signals import unwind_on_signal
 
 BROKEN_PIPE_EXIT = 141
@@ -58,8 +58,8 @@ def exit_code_of(run: Callable[[], int | None]) -> int:
         if not isinstance(ended.__context__, BrokenPipeError):
             raise
         return _handle(ended.__context__)
-    except BaseException as error:
-        return _handle(error)
+    except BaseException as error:  # of typer, or of a command's module as it is imported
+        return _handle(error, debug="--debug" in sys.argv)
 
 
 def replace_closed_outputs() -> None:
@@ -99,8 +99,7 @@ def _explained(error: BaseException) -> GptcliError:
         return error
     if hasattr(error, "format_message"):  # typer's usage errors, whose class is private
         return _usage_error(error, sys.argv[1:])
-    # On a CPU torch raises a RuntimeError with these words.
-    if isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error):
+    if is_out_of_memory(error):
         return OutOfMemoryError("There is not enough memory for this.", "Close other programs, or use a smaller model.")
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EBADF):  # files raise a StorageError
         reason = "standard output is closed" if error.errno == errno.EBADF else "no space left on the device"

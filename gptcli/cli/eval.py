@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from gptcli.cli import options
+from gptcli.cli.flags import stated_settings
 
 EVAL_EXAMPLES = "gptcli eval runs/book other.txt   ·   gptcli eval runs/book texts/ --stride 64 --json"
 
@@ -25,6 +26,12 @@ def eval_(
     ] = None,
     context: options.Context = None,
     include: options.Include = None,
+    exclude: options.Exclude = None,
+    format_: options.Format = None,
+    text_field: options.TextField = None,
+    encoding: options.Encoding = None,
+    errors: options.Errors = None,
+    newline: options.Newline = None,
     unknown: options.Unknown = options.UnknownCharacters.error,
     checkpoint: options.Checkpoint = "best",
     device: options.Device = "auto",
@@ -37,6 +44,7 @@ def eval_(
     no_color: options.NoColor = False,
 ) -> None:
     """Score texts with a model: loss, perplexity, bits per byte and per character."""
+    reading = {key: value for key, value in stated_settings(eval_, locals()).items() if key.startswith("data.")}
     import gptcli
     from gptcli.ui.console import Output
     from gptcli.ui.preparing import PreparingDisplay
@@ -49,7 +57,5 @@ def eval_(
     for note in model.notes:
         output.note(note)
     with PreparingDisplay(output) as display:
-        scores = model.score(
-            texts, stride=stride, include=include or None, unknown=unknown.value, on_progress=display.update
-        )
+        scores = model.score(texts, stride=stride, settings=reading, unknown=unknown.value, on_progress=display.update)
     show_scores(scores, model.path, output)

@@ -7,19 +7,35 @@ from typing import Annotated
 import typer
 
 from gptcli.cli import options
+from gptcli.cli.flags import stated_settings
+from gptcli.errors import UsageError
 
 TOKENIZE_EXAMPLES = (
-    "gptcli tokenize book.txt -o data/book   ·   cat *.txt | gptcli tokenize - -o data/all --tokenizer bpe"
+    "gptcli tokenize book.txt -o data/book   ·   cat *.txt | gptcli tokenize - -o data/all --tokenizer bpe   ·   "
+    "gptcli tokenize rows.jsonl --dry-run"
 )
 
 
 def tokenize(
     texts: options.Texts,
-    out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="The dataset folder to make.")],
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", metavar="DIR", help="The dataset folder to make (required).")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be read, and the first documents; write nothing.")
+    ] = False,
     tokenizer: options.TokenizerKind = None,
     vocab_size: options.VocabSize = None,
     val_fraction: options.ValFraction = None,
     include: options.Include = None,
+    exclude: options.Exclude = None,
+    format_: options.Format = None,
+    text_field: options.TextField = None,
+    encoding: options.Encoding = None,
+    errors: options.Errors = None,
+    newline: options.Newline = None,
+    doc_separator: options.DocSeparator = None,
+    dedup: options.Dedup = None,
     unknown: options.Unknown = options.UnknownCharacters.error,
     force: Annotated[bool, typer.Option("--force", help="Replace another dataset at this place.")] = False,
     quiet: options.Quiet = False,
@@ -29,21 +45,22 @@ def tokenize(
     no_color: options.NoColor = False,
 ) -> None:
     """Turn text into tokens once, for several runs."""
+    stated = stated_settings(tokenize, locals())
     import gptcli
     from gptcli.ui.console import Output
-    from gptcli.ui.preparing import PreparingDisplay, show_prepared
+    from gptcli.ui.preparing import PreparingDisplay, show_prepared, show_preview
 
     output = Output(quiet, verbose, as_json, no_color)
+    if out is None and not dry_run:
+        raise UsageError("`out` is missing.", "Name the dataset folder with `out = data/book`, or add `dry_run`.")
     with PreparingDisplay(output) as display:
-        prepared = gptcli.tokenize(
-            texts,
-            out,
-            tokenizer=tokenizer or "auto",
-            vocab_size=vocab_size,
-            val_fraction=val_fraction,
-            include=include,
-            unknown=unknown.value,
-            force=force,
-            on_progress=display.update,
-        )
-    show_prepared(output, prepared)
+        if out is None or dry_run:
+            preview = gptcli.preview(texts, settings=stated, on_progress=display.update)
+        else:
+            prepared = gptcli.tokenize(
+                texts, out, settings=stated, unknown=unknown.value, force=force, on_progress=display.update
+            )
+    if dry_run:
+        show_preview(output, preview)
+    else:
+        show_prepared(output, prepared)

@@ -7,6 +7,7 @@ first sentence the help text of its flag. Nothing here imports torch.
 
 from __future__ import annotations
 
+import codecs
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -48,13 +49,46 @@ class TokenizerConfig(Section):
         return "bpe" if self.kind == "auto" and self.vocab_size else self.kind
 
 
+def _codec(value: str) -> str:
+    """The name under which Python lists an encoding; ValueError if it is none of text."""
+    if value == "auto":
+        return value
+    try:
+        b"\0\0\0\0".decode(value)  # an empty text is decoded without a look at the encoding
+        return codecs.lookup(value).name
+    except (LookupError, UnicodeError, ValueError):
+        raise ValueError("must be auto, or an encoding that Python knows, such as cp1252") from None
+
+
+def _unescaped(text: str) -> str:
+    """A text whose line ends and tabs may be written as \\n and \\t, as on a command line."""
+    return text.replace("\\n", "\n").replace("\\t", "\t")
+
+
 class DataConfig(Section):
-    """Files to read and text to hold out."""
+    """Files to read, how to read them, and text to hold out."""
 
     val_fraction: Annotated[Finite, Field(gt=0, lt=1)] | None = None
-    """Share of the text, its last part, held out for validation (default: 0.1, less for large text)."""
-    include: Annotated[tuple[str, ...], Field(strict=False)] = ("*.txt", "*.md")
-    """File name patterns to read from folders."""
+    """Share of the text held out for validation (default: 0.1, less for large text)."""
+    include: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """File name patterns to read from folders (default: text and every other format that can be read)."""
+    exclude: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Patterns of files and folders to leave out of folders."""
+    format: str = "auto"
+    """Format of every file: `text`, `jsonl`, `csv` or another, or `auto` (by the name of the file)."""
+    text_field: Annotated[str, Field(min_length=1)] | None = None
+    """Column of the text in rows, with dots for nested ones (default: found by its name)."""
+    encoding: Annotated[str, AfterValidator(_codec)] = "utf-8"
+    """Encoding of text: any of Python's, such as `cp1252`, or `auto`."""
+    errors: Literal["strict", "replace", "skip"] = "strict"
+    """Bytes and rows that cannot be read: `strict` refuses them, `replace` puts U+FFFD for bytes, `skip` skips both."""
+    newline: Literal["keep", "lf"] = "keep"
+    """Line ends: `keep` them, or turn CRLF and CR into `lf`."""
+    doc_separator: Annotated[str, Field(min_length=1), AfterValidator(_unescaped)] | None = None
+    """Text that separates the documents of a plain text, such as `<|endoftext|>` or `\\n---\\n` (default: a file is a
+    document)."""
+    dedup: Literal["off", "exact", "near"] = "off"
+    """Documents that repeat earlier ones: keep them (`off`), or leave out `exact` or also `near` copies."""
 
 
 def _off_or_two(value: float) -> float:
@@ -112,7 +146,7 @@ class TrainConfig(Section):
     init_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     """SHA-256 of those weights in float32 (default: not checked). Other weights are refused."""
     max_steps: Count | None = None
-    """Number of updates, which the schedule spans (default: from `epochs`, `max_time` or the preset)."""
+    """Number of updates; the schedule ends there (default: from `epochs`, `max_time` or the preset)."""
     epochs: Annotated[Finite, Field(gt=0, le=MAX_COUNT)] | None = None
     """Passes over the training text (default: no limit)."""
     max_time: Duration | None = None
@@ -128,7 +162,7 @@ class TrainConfig(Section):
     log_every: Count = 10
     """Steps between log entries."""
     eval_tokens: Count = 2**20
-    """Largest number of validation tokens per evaluation. It scores the same tokens each time."""
+    """Largest number of validation tokens per evaluation. Every evaluation scores the same ones."""
     keep_checkpoints: Annotated[int, Field(ge=2)] = 2
     """Number of newest checkpoints to keep."""
     activation_checkpointing: bool = False
@@ -169,11 +203,11 @@ class SamplingConfig(Section):
     min_p: Annotated[Finite, Field(ge=0, le=1)] = 0.0
     """Sample from tokens at least this fraction as likely as the most likely one."""
     repetition_penalty: Positive = 1.0
-    """Divisor that makes repeated tokens less likely if above 1."""
+    """Above 1: makes tokens that occurred before less likely."""
     num_samples: Count = 1
     """Number of samples to generate, all at once."""
     stop: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)] = ()
-    """Texts that end a sample, which are not part of it."""
+    """Texts that end a sample and are left out of it."""
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = DEFAULT_SEED
     """Seed of the first sample. Sample number i uses seed + i; the command line draws a fresh seed if none is given."""
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from gptcli import storage
+from gptcli.dataset.compression import inner_name
 from gptcli.dataset.folder import is_dataset
 from gptcli.dataset.manifest import DATASET_FILE, is_dataset_name, read_manifest
 from gptcli.dataset.sources import STANDARD_INPUT
@@ -70,7 +71,7 @@ def dataset_name(inputs: Sequence[str]) -> str:
 def name_of_text(given: str) -> str:
     """A dataset name from an input: letters, digits, dot, dash and underscore."""
     path = Path("standard-input") if given == STANDARD_INPUT else Path(given)
-    stem = path.name if path.is_dir() else path.stem
+    stem = path.name if path.is_dir() else inner_name(path).stem
     if not stem or stem == "..":
         stem = path.resolve().name
     return _plain(stem)

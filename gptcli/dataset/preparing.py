@@ -5,23 +5,30 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from gptcli import storage
 from gptcli.config import DataConfig, TokenizerConfig, parse_section
 from gptcli.config.values import nest
-from gptcli.dataset.corpus import Corpus, scan
+from gptcli.dataset.corpus import Corpus
+from gptcli.dataset.finding import Found, find_sources
 from gptcli.dataset.folder import Dataset, is_dataset, open_dataset
-from gptcli.dataset.manifest import FORMAT, DamagedDataset, SourceEntry, digest, read_manifest
+from gptcli.dataset.key import dataset_key
+from gptcli.dataset.manifest import DamagedDataset, SourceEntry, read_manifest
 from gptcli.dataset.place import name_of_folder, name_of_text, refuse_foreign, restore_interrupted, writable_root
-from gptcli.dataset.sources import STANDARD_INPUT, BeginStage, OnBytes, Source, chunks, find_sources, size_of
-from gptcli.dataset.splits import split_parts
+from gptcli.dataset.readers import format_of
+from gptcli.dataset.scanning import scan
+from gptcli.dataset.sources import STANDARD_INPUT, BeginStage, OnBytes, Source, size_of, stored_chunks
+from gptcli.dataset.splits import split
+from gptcli.dataset.summary import ReadSummary
 from gptcli.dataset.vocabulary import make_tokenizer, require_bpe_for_size, require_known
-from gptcli.dataset.writing import write_dataset
-from gptcli.errors import CorpusError, DatasetError
+from gptcli.dataset.writing import FEW_TOKENS, write_dataset
+from gptcli.errors import CorpusError, DatasetError, counted
 from gptcli.paths import given_path, output_path, text_paths
 from gptcli.tokenizer.bytelevel import Unknown
 from gptcli.tokenizer.tokenizer import Tokenizer, is_path, load_tokenizer
@@ -39,6 +46,8 @@ class Prepared:
     """Whether it existed already."""
     notes: list[str] = field(default_factory=list)
     """Sentences for the user about its text and tokenizer."""
+    summary: ReadSummary = field(default_factory=ReadSummary)
+    """Files that were read and skipped."""
 
 
 def tokenize(
@@ -50,6 +59,7 @@ def tokenize(
     val_fraction: float | None = None,
     include: Sequence[str] | None = None,
     unknown: Unknown = "error",
+    settings: Mapping[str, Any] | None = None,
     force: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Prepared:
@@ -60,8 +70,10 @@ def tokenize(
         else BPE.
     vocab_size: entries of a BPE vocabulary, by default 8,192. With it, "auto" is BPE.
     val_fraction: share of the text, its last part, held out for validation; by default 10 %, less for large text.
-    include: file name patterns to read from folders, by default *.txt and *.md.
+    include: file name patterns to read from folders, by default every format that can be read.
     unknown: "skip" leaves out characters that a tokenizer given by its path does not know, and adds a note.
+    settings: fields of the config's sections `data` and `tokenizer` by dotted name, such as
+        {"data.encoding": "cp1252"}.
     force: replace another dataset at `out`. A folder with other files is never replaced.
 
     A dataset of exactly these sources and settings at `out` is opened instead, unless `force` is set. Raises UsageError
@@ -70,11 +82,13 @@ def tokenize(
     >>> tokenize("book.txt", "data/book").dataset.train.tokens  # doctest: +SKIP
     1003854
     """
-    require_bpe_for_size(str(tokenizer), vocab_size)
+    stated = {"tokenizer.kind": str(tokenizer), "tokenizer.vocab_size": vocab_size}
+    values = nest(stated | {"data.val_fraction": val_fraction, "data.include": include} | dict(settings or {}))
+    config = parse_section(TokenizerConfig, values["tokenizer"])
+    given_path(config.kind)
+    data = parse_section(DataConfig, values.get("data", {}))
+    require_bpe_for_size(config.kind, config.vocab_size)
     inputs, out = text_paths(texts), output_path(out)
-    given_path(tokenizer)
-    config = parse_section(TokenizerConfig, nest({"kind": str(tokenizer), "vocab_size": vocab_size}))
-    data = parse_section(DataConfig, nest({"val_fraction": val_fraction, "include": include}))
     restore_interrupted(out, *inputs)
     refuse_foreign(out)
     if force or not is_dataset(out):
@@ -133,7 +147,7 @@ class _MadeMeanwhile(Exception):  # noqa: N818 - not an error
 class _Preparation:
     """The hashed sources and the settings that a dataset is made from."""
 
-    sources: list[Source]
+    found: Found
     entries: dict[Source, SourceEntry]
     config: TokenizerConfig
     given: Tokenizer | None
@@ -150,7 +164,7 @@ class _Preparation:
         else:
             size = None if self.config.kind == "char" else self.config.entries
             settings = [self.config.wanted, size, self.data.val_fraction]
-        return digest([FORMAT, settings, [self.entries[source].model_dump() for source in self.sources]])
+        return dataset_key(settings, self.data, self.entries)
 
     def possible_keys(self) -> list[str]:
         """The keys that the dataset may have. Only a scan of the text shows whether characters are skipped."""
@@ -163,12 +177,14 @@ class _Preparation:
         if key not in self.possible_keys():
             raise DatasetError(f"'{path}' is a dataset of other text or settings.", hint)
         skipped = "The dataset is without the characters that the tokenizer does not know."
-        return Prepared(open_dataset(path), reused=True, notes=[skipped] if key != self.key() else [])
+        summary = ReadSummary(dict(Counter(map(format_of, self.found.sources)).most_common()), self.found.skipped)
+        notes = [summary.sentence("found"), skipped if key != self.key() else ""]
+        return Prepared(open_dataset(path), reused=True, notes=[*filter(None, notes)], summary=summary)
 
     def write(self, place: Callable[[str], Path], name: str, *, force: bool = False) -> Prepared:
         """Make the dataset at `place(key)`, or open the one that another process has made there meanwhile."""
         skip_unknown = self.given if self.unknown == "skip" else None
-        corpus = scan(self.sources, self.report("reading"), skip_unknown=skip_unknown)
+        corpus = scan(self.found, self.report("reading"), skip_unknown=skip_unknown)
         if self.given:
             require_known(self.given, corpus, is_chosen=is_path(self.config.kind))
         key = self.key(has_skipped=corpus.has_skipped)
@@ -184,19 +200,23 @@ class _Preparation:
                         raise _MadeMeanwhile
             except _MadeMeanwhile:
                 return self.reuse(out)
-            return Prepared(open_dataset(out, verify=False), notes=notes)
+            dataset = open_dataset(out, verify=False)
+            if dataset.val.tokens < FEW_TOKENS:
+                few = counted(dataset.val.tokens, "token")
+                notes.insert(0, f"The validation part has only {few}: its loss is rough.")
+            return Prepared(dataset, notes=notes, summary=corpus.summary)
 
     def _fill(self, new: storage.NewDirectory, corpus: Corpus, name: str, key: str) -> list[str]:
         """Write the files of the dataset, and return the notes about it."""
-        splits = split_parts(corpus, corpus.training_characters(self.data.val_fraction))
-        notes = list(corpus.notes)
+        train, val, note = split(corpus, self.data.val_fraction)
+        notes = [*corpus.notes, *filter(None, [note])]
         tokenizer = self.given
         if tokenizer is None:
-            tokenizer, more = make_tokenizer(self.config, corpus, splits[0], self.report)
+            tokenizer, more = make_tokenizer(self.config, corpus, train, self.report)
             notes += more
         entries = tuple(self.entries[source] for source in corpus.sources)
         on_bytes = self.report("encoding")
-        write_dataset(new, corpus, splits, tokenizer, entries, name=name, key=key, on_bytes=on_bytes)
+        write_dataset(new, corpus, (train, val), tokenizer, entries, name=name, key=key, on_bytes=on_bytes)
         if len(corpus.documents) > 1 and tokenizer.end_of_text is None:
             notes.append("The tokenizer has no <|endoftext|>, so nothing separates the documents.")
         return notes
@@ -216,16 +236,16 @@ def _preparation(
             raise CorpusError(f"'{path}' is a dataset already, not text.", "Train on it, without other text.")
     if given is None and is_path(config.kind):
         given = load_tokenizer(Path(config.kind))  # an error is reported before any text is read
-    with find_sources(inputs, data.include) as sources:
-        report = _reporter(on_progress, sum(map(size_of, sources)))
+    with find_sources(inputs, data) as found:
+        report = reporter(on_progress, sum(map(size_of, found.sources)))
         on_bytes = report("hashing")
-        entries = {source: _entry_of(source, on_bytes) for source in sources}
-        yield _Preparation(sources, entries, config, given, data, unknown, report)
+        entries = {source: _entry_of(source, on_bytes) for source in found.sources}
+        yield _Preparation(found, entries, config, given, data, unknown, report)
 
 
 def _entry_of(source: Source, on_bytes: OnBytes) -> SourceEntry:
     size, sha256 = 0, hashlib.sha256()
-    for chunk in chunks(source):
+    for chunk in stored_chunks(source):
         sha256.update(chunk)
         size += len(chunk)
         on_bytes(len(chunk))
@@ -246,7 +266,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _reporter(on_progress: OnProgress | None, total: int) -> BeginStage:
+def reporter(on_progress: OnProgress | None, total: int) -> BeginStage:
     """A function that begins a stage of `total` bytes, and passes the sum of its bytes to `on_progress`."""
 
     def begin(stage: str) -> OnBytes:

@@ -2,20 +2,36 @@
 
 A reader yields the documents of a source in the same order each time. A document is an iterator of non-empty pieces of
 text, which the caller exhausts before asking for the next document. The reader calls `on_bytes` with the number of
-bytes that it has read. To add a format, write a module like `plain_text` and add its suffix to `READERS`.
+bytes that it has read; `source.settings` says how to read them. To add a format, write a module like
+`formats/html.py`, or for rows a function like those in `rows`, and add its suffix to `READERS`.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
 
+from gptcli.config import DataConfig
 from gptcli.dataset import plain_text
+from gptcli.dataset.compression import COMPRESSIONS
 from gptcli.dataset.formats import discord, docx, epub, html, mail, odt, pdf, telegram, whatsapp, xhtml
-from gptcli.dataset.sources import OnBytes, Source
+from gptcli.dataset.rows.documents import row_reader
+from gptcli.dataset.rows.json_values import is_row, read_array, read_lines
+from gptcli.dataset.rows.parquet import read_parquet
+from gptcli.dataset.rows.table import read_csv, read_tsv
+from gptcli.dataset.separating import separated
+from gptcli.dataset.sources import OnBytes, Source, first_bytes
+from gptcli.errors import ConfigError, CorpusError
 
 Reader = Callable[[Source, OnBytes], Iterator[Iterator[str]]]
 
 READERS: dict[str, Reader] = {
+    ".jsonl": row_reader(read_lines),
+    ".ndjson": row_reader(read_lines),
+    ".json": row_reader(read_array),
+    ".csv": row_reader(read_csv),
+    ".tsv": row_reader(read_tsv),
+    ".parquet": row_reader(read_parquet),
     ".docx": docx.read_documents,
     ".odt": odt.read_documents,
     ".epub": epub.read_documents,
@@ -26,24 +42,91 @@ READERS: dict[str, Reader] = {
     ".eml": mail.read_message,
     ".mbox": mail.read_mailbox,
 }
-"""Readers by file name suffix (".jsonl", in lower case). Every other source is plain text."""
+"""Readers by file name suffix, in lower case. Every other source is plain text."""
 
-CHATS: dict[str, list[tuple[Callable[[Source], bool], Reader]]] = {
-    ".txt": [(whatsapp.recognizes, whatsapp.read_documents)],
-    ".json": [(telegram.recognizes, telegram.read_documents), (discord.recognizes, discord.read_documents)],
+TEXT = "text"
+TEXT_SUFFIXES = (".txt", ".text", ".md", ".markdown", ".rst", ".org", ".adoc", ".asciidoc", ".tex")
+"""Suffixes of plain text that is read from folders by default."""
+
+CHATS: dict[str, list[tuple[str, Callable[[Source], bool], Reader]]] = {
+    ".txt": [("whatsapp", whatsapp.recognizes, whatsapp.read_documents)],
+    ".json": [
+        ("telegram", telegram.recognizes, telegram.read_documents),
+        ("discord", discord.recognizes, discord.read_documents),
+    ],
 }
-"""Readers of chat exports by suffix, each with the function that recognizes its files by their content."""
+"""Readers of chat exports by suffix: the format's name, and the function that recognizes its files by their content."""
 
 
 def read_documents(source: Source, on_bytes: OnBytes) -> Iterator[Iterator[str]]:
     """The documents of a source, each in pieces. Raises CorpusError."""
-    return reader_of(source)(source, on_bytes)
+    kind, settings = format_of(source), source.settings
+    documents = _readers().get(kind, plain_text.read_documents)(source, on_bytes)
+    if settings.newline == "lf":
+        documents = map(_with_line_feeds, documents)
+    if settings.doc_separator and kind == TEXT:
+        documents = (part for pieces in documents for part in separated(pieces, settings.doc_separator))
+    return documents
 
 
-def reader_of(source: Source) -> Reader:
-    """The reader of a source. Raises CorpusError if it must be opened for this and cannot be."""
-    suffix = source.path.suffix.lower()
-    for recognizes, read_chats in CHATS.get(suffix, ()):
-        if recognizes(source):
-            return read_chats
-    return READERS.get(suffix, plain_text.read_documents)
+def format_of(source: Source) -> str:
+    """The format of a source: a suffix of `READERS` without its dot, a name of `CHATS`, or "text"."""
+    if source.settings.format != "auto":
+        return source.settings.format
+    source.findings.format = source.findings.format or _recognized(source)
+    return source.findings.format
+
+
+def has_documents(source: Source) -> bool:
+    """Whether one source may hold many documents, rather than be one."""
+    return format_of(source) != TEXT or source.settings.doc_separator is not None
+
+
+def folder_patterns() -> list[str]:
+    """The file name patterns that are read from folders by default."""
+    return [f"*{suffix}{packed}" for suffix in (*TEXT_SUFFIXES, *READERS) for packed in ("", *COMPRESSIONS)]
+
+
+def require_format(data: DataConfig) -> None:
+    """Raise ConfigError for a format that no reader has."""
+    formats = ["auto", TEXT, *_readers()]
+    if data.format not in formats:
+        raise ConfigError(f"`data.format` cannot be '{data.format}'.", f"Use one of {', '.join(formats)}.")
+
+
+def _readers() -> dict[str, Reader]:
+    """All readers by the name of their format."""
+    by_suffix = {suffix.removeprefix("."): reader for suffix, reader in READERS.items()}
+    return by_suffix | {name: reader for chats in CHATS.values() for name, _, reader in chats}
+
+
+def _recognized(source: Source) -> str:
+    """The format of a source by its suffix; that of chats and of standard input by the content."""
+    for name, recognizes, _ in CHATS.get(source.suffix, ()):
+        try:
+            if recognizes(source):
+                return name
+        except CorpusError:  # its reader says what is wrong
+            break
+    if source.suffix in READERS:
+        return source.suffix.removeprefix(".")
+    return _format_of_content(first_bytes(source)) if source.descriptor is not None else TEXT
+
+
+def _format_of_content(start: bytes) -> str:
+    if start.startswith(b"PAR1"):
+        return "parquet"
+    array = start.lstrip()
+    if array.startswith(b"[") and array[1:].lstrip().startswith(b"{"):
+        return "json"
+    return "jsonl" if is_row(start) else TEXT
+
+
+def _with_line_feeds(pieces: Iterator[str]) -> Iterator[str]:
+    """The pieces with LF instead of CRLF and CR."""
+    decoder = io.IncrementalNewlineDecoder(None, translate=True)
+    for piece in pieces:
+        if text := decoder.decode(piece):
+            yield text
+    if text := decoder.decode("", final=True):
+        yield text

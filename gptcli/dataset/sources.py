@@ -1,4 +1,4 @@
-"""Sources of text: files, folders and standard input, found and read as bytes.
+"""Sources of text: files and standard input, read as bytes.
 
 A source is read more than once: to hash it, to scan it, to encode it. Standard input is therefore first copied to a
 temporary file without a name, which disappears however the program ends.
@@ -6,18 +6,27 @@ temporary file without a name, which disappears however the program ends.
 
 from __future__ import annotations
 
-import fnmatch
+import io
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO, cast
 
+from gptcli.config import DataConfig
+from gptcli.dataset.compression import (
+    NoZstdError,
+    compression_of_content,
+    compression_of_name,
+    inner_name,
+    unpacking,
+)
+from gptcli.dataset.refusals import MissingExtraError
 from gptcli.errors import CorpusError, TokenizerError, UsageError, clause, reason_of
 from gptcli.storage import disk_errors, unnamed_file
-from gptcli.tokenizer.document import TOKENIZER_FILE
 
 STANDARD_INPUT = "-"
 CHUNK_BYTES = 1 << 17
@@ -27,6 +36,25 @@ OnBytes = Callable[[int], None]
 """Called with the number of bytes that were just read."""
 BeginStage = Callable[[str], OnBytes]
 """Begins a stage of the work ("encoding"), and returns the function to call with the number of bytes just done."""
+
+
+@dataclass
+class Findings:
+    """Facts that a reader notes about a source while it reads it. They are those of the latest whole pass."""
+
+    format: str = ""
+    """The format that was recognized."""
+    encoding: str = ""
+    """The encoding that `auto` found."""
+    has_mark: bool = False
+    """Whether the text begins with a byte-order mark, which is left out."""
+    has_crlf: bool = False
+    undecodable: int = 0
+    """Sequences of bytes that were replaced or skipped."""
+    bad_rows: int = 0
+    """Rows that were skipped."""
+    column: str = ""
+    """The column of the text, in words."""
 
 
 @dataclass(frozen=True)
@@ -39,34 +67,17 @@ class Source:
     label: str
     """Begins a message about the source: 'books/a.txt' in quotes, or Standard input."""
     from_folder: bool = False
-    """Found in a folder rather than named. An empty or binary file is then skipped with a note."""
+    """Found in a folder rather than named. An empty or binary file is then skipped."""
     descriptor: int | None = None
     """An open file to read instead of the one at `path`."""
+    settings: DataConfig = field(default_factory=DataConfig)
+    """How bytes become text."""
+    findings: Findings = field(default_factory=Findings, compare=False)
 
-
-@contextmanager
-def find_sources(inputs: Sequence[str], include: Sequence[str]) -> Iterator[list[Source]]:
-    """The sources that `inputs` name, in their order; a folder gives its matching files, sorted, at any depth.
-
-    `-` is standard input, whose copy lasts as long as the context. Hidden files and folders inside a folder are
-    skipped, and so are models and datasets, which have a `tokenizer.json`. Raises CorpusError for a path that is
-    missing or no regular file, and for a folder without a match.
-    """
-    if not inputs:
-        raise CorpusError("There is no text to read.", "Name a text file, a folder, or - for standard input.")
-    if list(inputs).count(STANDARD_INPUT) > 1:
-        raise CorpusError("Standard input can be read only once.", "Name - once.")
-    with ExitStack() as open_copies:
-        sources: list[Source] = []
-        for given in inputs:
-            if given == STANDARD_INPUT:
-                descriptor = open_copies.enter_context(unnamed_file()).fileno()
-                _copy_standard_input(descriptor)
-                sources.append(Source(Path("-"), "standard input", "Standard input", descriptor=descriptor))
-            else:
-                refuse_address(given)
-                sources.extend(_sources_at(Path(given), include))
-        yield sources
+    @property
+    def suffix(self) -> str:
+        """The suffix of the file's format in lower case: ".txt" of A.TXT.gz."""
+        return inner_name(self.path).suffix.lower()
 
 
 def refuse_address(given: str) -> None:
@@ -78,7 +89,111 @@ def refuse_address(given: str) -> None:
 
 @contextmanager
 def opened(source: Source) -> Iterator[int]:
-    """A descriptor of the source, to be read with `os.pread`; an OSError becomes a CorpusError."""
+    """A descriptor of what the source holds, to be read with `os.pread`. A compressed file is unpacked to a temporary
+    file first. An OSError becomes a CorpusError."""
+    with _opened_as_it_is(source) as descriptor, ExitStack() as closing:
+        if _compression(source, descriptor):
+            descriptor = closing.enter_context(unnamed_file()).fileno()
+            with disk_errors(Path(tempfile.gettempdir()), option="TMPDIR"):
+                for chunk in chunks(source):
+                    _write_all(descriptor, chunk)
+        yield descriptor
+
+
+def chunks(source: Source, on_bytes: OnBytes = lambda _count: None) -> Iterator[bytes]:
+    """What the source holds, in pieces of `CHUNK_BYTES`, unpacked if it is compressed.
+
+    `on_bytes` is called with the number of bytes read of the file. Raises CorpusError.
+    """
+    with _opened_as_it_is(source) as descriptor:
+        compression = _compression(source, descriptor)
+        if not compression:
+            yield from _chunks_of(descriptor, on_bytes)
+            return
+        file = _PositionedFile(descriptor)
+        try:
+            with unpacking(cast(BinaryIO, file), compression) as stream:
+                done = 0
+                while chunk := stream.read(CHUNK_BYTES):
+                    yield chunk
+                    on_bytes(file.tell() - done)
+                    done = file.tell()
+        except NoZstdError:
+            raise MissingExtraError(source.label, "data") from None
+        except ValueError as error:
+            message = f"{source.label} is damaged or no {compression} file: {clause(str(error))}."
+            raise CorpusError(message, "Compress or download it again.") from None
+
+
+def stored_chunks(source: Source) -> Iterator[bytes]:
+    """The bytes of the file as it is, packed or not. Raises CorpusError."""
+    with _opened_as_it_is(source) as descriptor:
+        yield from _chunks_of(descriptor, lambda _count: None)
+
+
+def first_bytes(source: Source) -> bytes:
+    """The first chunk of what the source holds. Raises CorpusError."""
+    return next(chunks(source), b"")
+
+
+def size_of(source: Source) -> int:
+    """Size of the file in bytes."""
+    with _opened_as_it_is(source) as descriptor:
+        return os.fstat(descriptor).st_size
+
+
+@contextmanager
+def as_file(source: Source) -> Iterator[BinaryIO]:
+    """What the source holds as a file object in which one can seek. An OSError becomes a CorpusError."""
+    with opened(source) as descriptor:
+        yield io.BufferedReader(cast(io.RawIOBase, _PositionedFile(descriptor)), CHUNK_BYTES)
+
+
+@contextmanager
+def naming(source: Source) -> Iterator[None]:
+    """Add the name of the source to the message of a TokenizerError."""
+    try:
+        yield
+    except TokenizerError as error:
+        raise TokenizerError(f"{source.label} cannot be encoded: {clause(error.message)}.", error.hint) from None
+
+
+def copy_standard_input(descriptor: int) -> None:
+    """Write all of standard input to an open file. Raises CorpusError or StorageError."""
+    with disk_errors(Path(tempfile.gettempdir()), option="TMPDIR"):
+        while piece := _read_standard_input():
+            _write_all(descriptor, piece)
+
+
+class _PositionedFile(io.RawIOBase):
+    """A file object over a descriptor, with a position of its own: several can read one descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._position = descriptor, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
+        data = os.pread(self._descriptor, len(buffer), self._position)
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: os.fstat(self._descriptor).st_size}[whence]
+        self._position = max(0, start + offset)
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+
+@contextmanager
+def _opened_as_it_is(source: Source) -> Iterator[int]:
     with ExitStack() as closing:
         try:
             descriptor = source.descriptor
@@ -91,71 +206,24 @@ def opened(source: Source) -> Iterator[int]:
             raise CorpusError(f"{source.label} cannot be read: {reason_of(error)}.", hint) from None
 
 
-def chunks(source: Source) -> Iterator[bytes]:
-    """The bytes of a source, in pieces of `CHUNK_BYTES`. Raises CorpusError."""
-    with opened(source) as descriptor:
-        offset = 0
-        while chunk := os.pread(descriptor, CHUNK_BYTES, offset):
-            yield chunk
-            offset += len(chunk)
+def _compression(source: Source, descriptor: int) -> str:
+    """The suffix of a compressed source, or "". That of standard input is found in its content."""
+    if source.descriptor is None:
+        return compression_of_name(source.path)
+    return compression_of_content(os.pread(descriptor, 16, 0))
 
 
-def size_of(source: Source) -> int:
-    """Size in bytes."""
-    with opened(source) as descriptor:
-        return os.fstat(descriptor).st_size
+def _chunks_of(descriptor: int, on_bytes: OnBytes) -> Iterator[bytes]:
+    offset = 0
+    while chunk := os.pread(descriptor, CHUNK_BYTES, offset):
+        yield chunk
+        offset += len(chunk)
+        on_bytes(len(chunk))
 
 
-@contextmanager
-def naming(source: Source) -> Iterator[None]:
-    """Add the name of the source to the message of a TokenizerError."""
-    try:
-        yield
-    except TokenizerError as error:
-        raise TokenizerError(f"{source.label} cannot be encoded: {clause(error.message)}.", error.hint) from None
-
-
-def _sources_at(path: Path, include: Sequence[str]) -> list[Source]:
-    try:
-        if path.is_dir():
-            return _sources_in_folder(path, include)
-        if not path.exists():
-            raise CorpusError(f"There is no file or folder '{path}'.", "Check the path.")
-    except OSError as error:
-        where = error.filename or path
-        hint = "Check its permissions, or name a folder with nothing but your texts."
-        raise CorpusError(f"'{where}' cannot be read: {reason_of(error)}.", hint) from None
-    if not path.is_file():
-        raise CorpusError(
-            f"'{path}' is a device, pipe or socket, not a regular file.", "To read from a pipe, use - (standard input)."
-        )
-    return [Source(path, path.name, f"'{path}'")]
-
-
-def _sources_in_folder(folder: Path, include: Sequence[str]) -> list[Source]:
-    def stop(error: OSError) -> None:
-        raise error
-
-    found: list[Path] = []
-    for parent, folders, names in os.walk(folder, onerror=stop):
-        if TOKENIZER_FILE in names and Path(parent) != folder:
-            folders.clear()  # a model or a dataset, such as a run: its model card is not part of the text
-            continue
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        matching = (name for name in names if any(fnmatch.fnmatch(name, pattern) for pattern in include))
-        found += [Path(parent, name) for name in matching if not name.startswith(".")]
-    files = sorted((path for path in found if path.is_file()), key=lambda path: path.relative_to(folder).parts)
-    if not files:
-        message = f"The folder '{folder}' holds no file that matches {', '.join(include)}."
-        raise CorpusError(message, "Choose other patterns with `data.include`, such as *.py.")
-    return [Source(path, path.relative_to(folder).as_posix(), f"'{path}'", from_folder=True) for path in files]
-
-
-def _copy_standard_input(descriptor: int) -> None:
-    with disk_errors(Path(tempfile.gettempdir()), option="TMPDIR"):
-        while piece := _read_standard_input():
-            while piece:
-                piece = piece[os.write(descriptor, piece) :]
+def _write_all(descriptor: int, piece: bytes) -> None:
+    while piece:
+        piece = piece[os.write(descriptor, piece) :]
 
 
 def _read_standard_input() -> bytes:

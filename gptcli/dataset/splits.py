@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from gptcli.dataset.corpus import Corpus, Document
+from gptcli.dataset.corpus import MAX_HELD_OUT_BYTES, Corpus
+from gptcli.dataset.documents import Document
 from gptcli.dataset.sources import Source
 from gptcli.errors import CorpusError
+
+_MIN_HELD_OUT = 100
+"""Documents for each split from which they are chosen by a hash; of fewer, too many or too few might be held out."""
 
 
 @dataclass(frozen=True)
@@ -20,15 +24,69 @@ class Part:
     stop: int
 
 
-def split_parts(corpus: Corpus, training_characters: int) -> tuple[list[Part], list[Part]]:
-    """The parts for training (the first `training_characters` of the corpus) and for validation (the rest)."""
-    train, val, before = [], [], 0
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a split, made anew each time: there may be millions."""
+
+    make: Callable[[], Iterator[Part]]
+
+    def __iter__(self) -> Iterator[Part]:
+        return self.make()
+
+
+def split(corpus: Corpus, val_fraction: float | None) -> tuple[Iterable[Part], Iterable[Part], str]:
+    """The parts for training and for validation, and a note ("" for none).
+
+    Where sources hold many documents, such as rows, whole documents are held out, chosen by a hash of their text: a
+    document stays in its split when others are added, and copies of it are in the same split. Otherwise the last part
+    of the text is held out; so too where documents of very different sizes would make a hash unfair.
+    """
+    count = len(corpus.documents)
+    fraction = _quantized(corpus) if val_fraction is None else val_fraction
+    if corpus.has_many_documents and count * fraction >= _MIN_HELD_OUT and count * (1 - fraction) >= _MIN_HELD_OUT:
+        held_out = [document.characters for document in corpus.documents if _is_held_out(document, fraction)]
+        share = sum(held_out) / corpus.characters
+        if fraction / 2 <= share <= 2 * fraction:
+            train, val = (
+                Parts(lambda wanted=wanted: _whole(corpus, fraction, wanted))  # type: ignore[misc]
+                for wanted in (False, True)
+            )
+            note = f"Validation: {len(held_out):,} of {count:,} documents, chosen by a hash of their text."
+            return train, val, note
+    return *split_parts(corpus, corpus.training_characters(val_fraction)), ""
+
+
+def _whole(corpus: Corpus, fraction: float, held_out: bool) -> Iterator[Part]:
     for document in corpus.documents:
-        cut = min(max(training_characters - before, 0), document.characters)
-        train += [Part(document, 0, cut)] if cut else []
-        val += [Part(document, cut, document.characters)] if cut < document.characters else []
-        before += document.characters
-    return train, val
+        if _is_held_out(document, fraction) is held_out:
+            yield Part(document, 0, document.characters)
+
+
+def _is_held_out(document: Document, fraction: float) -> bool:
+    return document.digest % 2**64 < fraction * 2**64
+
+
+def _quantized(corpus: Corpus) -> float:
+    """A tenth, or a tenth halved as often as it takes to hold out at most 10 MB: it rarely moves when data is added."""
+    fraction = 0.1
+    while fraction * corpus.bytes > MAX_HELD_OUT_BYTES:
+        fraction /= 2
+    return fraction
+
+
+def split_parts(corpus: Corpus, training_characters: int) -> tuple[Iterable[Part], Iterable[Part]]:
+    """The parts for training (the first `training_characters` of the corpus) and for validation (the rest)."""
+
+    def between(start: int, stop: int) -> Iterator[Part]:
+        before = 0
+        for document in corpus.documents:
+            first, last = max(start - before, 0), min(stop - before, document.characters)
+            if first < last:
+                yield Part(document, first, last)
+            before += document.characters
+
+    cut, end = training_characters, corpus.characters
+    return Parts(lambda: between(0, cut)), Parts(lambda: between(cut, end))
 
 
 def utf8_length(text: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Literal
 
@@ -58,7 +58,7 @@ def require_known(tokenizer: Tokenizer, corpus: Corpus, *, is_chosen: bool) -> N
 
 
 def make_tokenizer(
-    config: TokenizerConfig, corpus: Corpus, train: list[Part], report: BeginStage
+    config: TokenizerConfig, corpus: Corpus, train: Iterable[Part], report: BeginStage
 ) -> tuple[Tokenizer, list[str]]:
     """A new tokenizer of the kind that `config` asks for, and notes about it.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from gptcli.tokenizer.processes import Encode, encoding
 from gptcli.tokenizer.tokenizer import Tokenizer
 
 _MIN_TOKENS = 2
+FEW_TOKENS = 256
+"""Validation tokens below which the loss says little. Refused only where a tenth of the text would be more, so that
+small texts can be trained on."""
 _COUNTED_TOKENS = 2**20
 """Tokens of the training split, from its start, in which the start token is looked for."""
 _RARE = 1e-4
@@ -28,7 +31,7 @@ _RARE = 1e-4
 def write_dataset(
     new: storage.NewDirectory,
     corpus: Corpus,
-    splits: tuple[list[Part], list[Part]],
+    splits: tuple[Iterable[Part], Iterable[Part]],
     tokenizer: Tokenizer,
     sources: tuple[SourceEntry, ...],
     *,
@@ -41,6 +44,11 @@ def write_dataset(
     with encoding(tokenizer, corpus.bytes) as encode:
         writer = _SplitWriter(new, corpus, tokenizer, encode, separator, on_bytes)
         train, val = (writer.write(split, parts) for split, parts in zip(("train", "val"), splits, strict=True))
+    if val.tokens < FEW_TOKENS and train.tokens + val.tokens >= 10 * FEW_TOKENS:
+        message = (
+            f"The validation part has only {counted(val.tokens, 'token')}, too few for a loss that says something."
+        )
+        raise CorpusError(message, "Hold out more, such as `data.val_fraction = 0.1`.")
     new.write(TOKENIZER_FILE, tokenizer.to_json().encode())
     manifest = DatasetManifest(
         format=FORMAT,
@@ -79,7 +87,7 @@ class _SplitWriter:
         """For each text that is being encoded, in order: whether it begins a document."""
         self._characters = self._bytes = 0
 
-    def write(self, split: str, parts: list[Part]) -> SplitEntry:
+    def write(self, split: str, parts: Iterable[Part]) -> SplitEntry:
         """Write the shards of a split. Raises CorpusError if it is too short."""
         self._characters = self._bytes = 0
         shards = write_shards(self._new, split, self._dtype, self._ids(parts))
@@ -88,13 +96,13 @@ class _SplitWriter:
             raise _too_short(split, tokens)
         return SplitEntry(tokens=tokens, characters=self._characters, bytes=self._bytes, shards=shards)
 
-    def _ids(self, parts: list[Part]) -> Iterator[np.ndarray]:
+    def _ids(self, parts: Iterable[Part]) -> Iterator[np.ndarray]:
         for ids in self._encode(self._texts(parts)):
             if self._begins.popleft() and self._separator.size:
                 yield self._separator
             yield ids
 
-    def _texts(self, parts: list[Part]) -> Iterator[str]:
+    def _texts(self, parts: Iterable[Part]) -> Iterator[str]:
         for part in parts:
             begins = part.start == 0  # the second half of a document that was split does not begin one
             for text in self._cut(self._counted(self._reader.read(part))):

@@ -12,8 +12,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gptcli.errors import ModelFolderError, OutOfMemoryError, size
-from gptcli.generation.cuda_graphs import EAGER_STEPS, CudaGraphDecoder, cuda_graph_capture, supports_cuda_graphs
+from gptcli.errors import ModelFolderError, OutOfMemoryError, is_out_of_memory, size
+from gptcli.generation.cuda_graphs import EAGER_STEPS, GraphDecoders, supports_cuda_graphs
 from gptcli.model.attention import generation_kernels
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPT
@@ -31,20 +31,24 @@ def window_start(tokens: int, block_size: int) -> int:
 
 
 class ContextWindow:
-    """The window of `batch_size` continuations of one prompt: takes tokens, returns the logits of the next ones."""
+    """The window of `batch_size` continuations of one prompt: takes tokens, returns the logits of the next ones.
 
-    def __init__(self, model: GPT, batch_size: int) -> None:
+    It borrows a decoder from `decoders` if there is one, and gives it back when it is closed.
+    """
+
+    def __init__(self, model: GPT, batch_size: int, decoders: GraphDecoders | None = None) -> None:
         assert not model.training, "dropout would disturb the text"
         self.batch_size = batch_size
         self._model = model
-        self._cache = new_cache(model, batch_size)
+        self._decoders = decoders or GraphDecoders()
+        self._graphs = self._decoders.borrow(batch_size)
+        self._cache = self._graphs.cache if self._graphs else new_cache(model, batch_size)
         block_size = model.config.block_size
         self._ids = torch.empty(batch_size, block_size, dtype=torch.long, device=model.wte.weight.device)
         self.slides = 0
         """How often the oldest half was dropped since the prompt."""
         self._appended = 0
-        self._graphs: CudaGraphDecoder | None = None
-        self._use_graphs = supports_cuda_graphs(model)
+        self._use_graphs = supports_cuda_graphs(model) and self._decoders.usable
 
     @torch.inference_mode()
     def prefill(self, prompt: Tensor) -> Tensor:
@@ -85,15 +89,21 @@ class ContextWindow:
 
     def _logits(self, tokens: Tensor) -> Tensor:
         """Append tokens (B, T) to the cache → logits of the next ones (B, V)."""
-        if self._use_graphs and self._appended > EAGER_STEPS and tokens.shape[1] == 1:
+        if self._use_graphs and tokens.shape[1] == 1 and (self._graphs or self._appended > EAGER_STEPS):
             try:
                 if self._graphs is None:
-                    capture = cuda_graph_capture(tokens.device)
-                    self._graphs = CudaGraphDecoder(self._model, self._cache, self.batch_size, capture)
+                    self._graphs = self._decoders.new(self._model, self._cache, self.batch_size)
                 return self._graphs.append(tokens)
-            except RuntimeError:  # a driver or kernel that cannot be captured, or too little memory for it
+            except RuntimeError as error:  # a driver or kernel that cannot be captured, or too little memory for it
                 self._use_graphs, self._graphs = False, None
+                self._decoders.usable = is_out_of_memory(error)
         return self._model.head(self._model.hidden(tokens, self._cache)[:, -1])  # (B, V)
+
+    def close(self) -> None:
+        """Give the decoder back. Do not use the window afterwards."""
+        if self._graphs is not None:
+            self._decoders.give_back(self._graphs)
+        self._graphs = None
 
 
 def require_memory(model: GPT, batch_size: int, free_bytes: int) -> None:
@@ -112,6 +122,8 @@ def new_cache(model: GPT, batch_size: int) -> KVCache:
     weight = model.wte.weight
     try:
         return KVCache(model.config, batch_size, device=weight.device, dtype=weight.dtype)
-    except RuntimeError:  # on a CPU torch has no exception of its own for this
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
         message = f"There is not enough memory for the key-value cache of {batch_size:,} samples at once."
         raise OutOfMemoryError(message, "Lower `num_samples`.") from None

@@ -1,7 +1,8 @@
 """Decoding with CUDA graphs, since a decode step is some hundred small kernels that would wait for the host.
 
 A decode step is captured once as a CUDA graph and replayed with a single call, and the ids of a step are copied to the
-host while the next step runs (as in gpt-fast, 2023).
+host while the next step runs (as in gpt-fast, 2023). A loaded model keeps its graphs from one text to the next
+(`GraphDecoders`).
 
 Letters: B sequences, V vocabulary.
 """
@@ -9,6 +10,8 @@ Letters: B sequences, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,6 +29,8 @@ FIRST_VISIBLE = 64
 """Cached tokens that the first graph attends to; each further graph attends to twice as many."""
 EAGER_STEPS = 8
 """Steps before the first capture, which takes longer than a step: a shorter text does not pay for it."""
+KEPT_DECODERS = 4
+"""Decoders that a loaded model keeps, each with a key-value cache, for as many numbers of texts at once."""
 
 
 class CudaGraphDecoder:
@@ -33,35 +38,83 @@ class CudaGraphDecoder:
 
     def __init__(self, model: GPT, cache: KVCache, batch_size: int, capture: Callable[[Step], Step]) -> None:
         device = model.wte.weight.device
-        self._model, self._cache, self._capture = model, cache, capture
+        self.cache, self.batch_size = cache, batch_size
+        self._model, self._capture = model, capture
         self._ids = torch.zeros(batch_size, 1, dtype=torch.long, device=device)
         self._position = torch.zeros((), dtype=torch.long, device=device)
         self._graphs: dict[int, tuple[Step, StaticCacheView]] = {}  # by visible tokens
-        for part in cache.keys + cache.values:
-            part[:, :, cache.length :] = 0
+        self._clear_from(cache.length)
 
     def append(self, tokens: Tensor) -> Tensor:
         """Tokens (B, 1) → logits of the next ones (B, V), which the next call overwrites."""
         self._ids.copy_(tokens)
-        self._position.fill_(self._cache.length)
+        self._position.fill_(self.cache.length)
         visible = FIRST_VISIBLE
-        while visible <= self._cache.length:
+        while visible <= self.cache.length:
             visible *= 2
-        visible = min(visible, self._cache.block_size)
+        visible = min(visible, self.cache.block_size)
         if visible not in self._graphs:
-            view = StaticCacheView(self._cache, self._position, visible)
+            view = StaticCacheView(self.cache, self._position, visible)
             self._graphs[visible] = self._capture(lambda: self._model(self._ids, view)[:, -1]), view
         replay, _ = self._graphs[visible]
         logits = replay()
-        self._cache.advance(1)
+        self.cache.advance(1)
         return logits
+
+    @torch.inference_mode()
+    def restart(self) -> None:
+        """Empty the cache for another text."""
+        self.cache.clear()
+        self._clear_from(0)
+
+    def _clear_from(self, start: int) -> None:
+        """Clear the cache from a position on: a masked NaN or infinity would still reach the result."""
+        for part in self.cache.keys + self.cache.values:
+            part[:, :, start:] = 0
+
+
+class GraphDecoders:
+    """The decoders of one loaded model between its texts, by the number of texts at once.
+
+    Capturing takes longer than many steps, so graphs are kept, with the caches that they read. All of them share one
+    memory pool: their steps run one after the other. A text borrows its decoder, so that texts that are generated in
+    turn never share a cache.
+    """
+
+    def __init__(self) -> None:
+        self._idle: dict[int, CudaGraphDecoder] = {}
+        self._capture: Callable[[Step], Step] | None = None
+        self.usable = True
+        """Whether steps can be captured; false after one could not."""
+
+    def borrow(self, batch_size: int) -> CudaGraphDecoder | None:
+        """An idle decoder, with an empty cache; None if there is none."""
+        decoder = self._idle.pop(batch_size, None)
+        if decoder is not None:
+            decoder.restart()
+        return decoder
+
+    def new(self, model: GPT, cache: KVCache, batch_size: int) -> CudaGraphDecoder:
+        """A decoder over a cache in use. Raises RuntimeError where memory for graphs cannot be set aside."""
+        self._capture = self._capture or cuda_graph_capture(model.wte.weight.device)
+        return CudaGraphDecoder(model, cache, batch_size, self._capture)
+
+    def give_back(self, decoder: CudaGraphDecoder) -> None:
+        """Keep a decoder for the next text; the one that was not used for the longest time may be dropped for it."""
+        self._idle.pop(decoder.batch_size, None)
+        self._idle[decoder.batch_size] = decoder
+        if len(self._idle) > KEPT_DECODERS:
+            del self._idle[next(iter(self._idle))]
+
+    def clear(self) -> None:
+        """Drop all idle decoders, and so release their memory."""
+        self._idle.clear()
 
 
 def supports_cuda_graphs(model: GPT) -> bool:
     """Whether a decode step of the model can be captured as a CUDA graph.
 
-    Not with experts, whose batch sizes change from step to step; nor during training, which a failed capture could
-    disturb.
+    Not with experts, with which it is untested; nor during training, which a failed capture could disturb.
     """
     weight = model.wte.weight
     return weight.device.type == "cuda" and model.config.n_expert == 0 and not weight.requires_grad
@@ -70,22 +123,28 @@ def supports_cuda_graphs(model: GPT) -> bool:
 def cuda_graph_capture(device: torch.device) -> Callable[[Step], Step]:
     """A function that captures a step as a CUDA graph on `device` and returns its replay.
 
-    It raises RuntimeError for a step that cannot be captured.
+    All graphs use one memory pool, which is released with the last of them and the function. It raises RuntimeError for
+    a step that cannot be captured, whose memory is released.
     """
     side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    with torch.cuda.device(device):
+        pool = torch.cuda.MemPool()
 
     def capture(step: Step) -> Step:
         here = torch.cuda.current_stream(device)
         side.wait_stream(here)
         graph = torch.cuda.CUDAGraph()
+        handle: Any = pool.id  # of a type that torch keeps to itself; asked for here, so that the pool stays alive
         with torch.cuda.stream(side):  # sets the device too
             step()  # warm-up: libraries allocate workspaces and choose kernels, which cannot happen during a capture
             side.synchronize()
-            graph.capture_begin(capture_error_mode="thread_local")
             try:
+                graph.capture_begin(pool=handle, capture_error_mode="thread_local")
                 logits = step()
-            finally:
                 graph.capture_end()
+            except BaseException:
+                _abandon(graph, side.device.index, handle)
+                raise
         here.wait_stream(side)
 
         def replay() -> Tensor:
@@ -96,6 +155,24 @@ def cuda_graph_capture(device: torch.device) -> Callable[[Step], Step]:
         return replay
 
     return capture
+
+
+def _abandon(graph: torch.cuda.CUDAGraph, device: int, pool: tuple[int, int]) -> None:
+    """End a capture that failed, and release its share of the memory pool.
+
+    Where a step broke the capture, `capture_end` fails before torch's allocator leaves the pool. The allocator would
+    then serve later requests from it and return nothing to the device, for as long as the process lives.
+    """
+    with suppress(RuntimeError):
+        graph.capture_end()
+    with suppress(RuntimeError):  # it has left the pool already
+        torch._C._cuda_endAllocateToPool(device, pool)
+    try:
+        graph.pool()
+    except RuntimeError:  # it never became a graph, whose `reset` would do this
+        torch._C._cuda_releasePool(device, pool)
+    else:
+        graph.reset()
 
 
 class AsyncCopy:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -13,17 +13,19 @@ import torch
 
 from gptcli.checkpoints.finding import find_model
 from gptcli.checkpoints.model_folder import read_model, read_model_config
-from gptcli.config import DtypeName, SamplingConfig, parse_section
+from gptcli.config import DataConfig, DtypeName, SamplingConfig, parse_section
+from gptcli.config.values import nest
 from gptcli.dataset.preparing import OnProgress
-from gptcli.errors import UsageError, counted
+from gptcli.errors import OutOfMemoryError, UsageError, counted
 from gptcli.generation.context_window import require_memory
+from gptcli.generation.cuda_graphs import GraphDecoders
 from gptcli.generation.placement import cpu_threads, decoding_threads, place
 from gptcli.generation.prompt import Prompt, encode_prompt
 from gptcli.generation.scoring import Scores, score_texts
 from gptcli.generation.stream import Piece, Sample, generate
 from gptcli.interop.huggingface import tensors_from_hf
 from gptcli.machine import free_memory
-from gptcli.model.devices import choose_device, torch_dtype
+from gptcli.model.devices import choose_device_with_note, torch_dtype
 from gptcli.model.gpt import GPT, gpt_on_meta
 from gptcli.model.int8 import Int8GPT, require_int8
 from gptcli.model.resize import has_context, with_context
@@ -51,7 +53,9 @@ class LoadedModel:
     val_loss: float | None = None
     """Validation loss of the weights in nats per token, if known."""
     notes: tuple[str, ...] = ()
-    """Sentences for the user, such as which weights were loaded in place of missing ones."""
+    """Sentences for the user, such as which weights were loaded in place of missing ones, or why not on the GPU."""
+    decoders: GraphDecoders = field(default_factory=GraphDecoders, repr=False, compare=False)
+    """CUDA graphs of the model, kept from text to text."""
 
     def encode(self, prompt: str, *, unknown: Unknown = "error") -> Prompt:
         """Encode a prompt for `stream`; raises as `encode_prompt` does."""
@@ -81,12 +85,23 @@ class LoadedModel:
         assert not (config and settings), "give a config or settings, not both"
         config = config or sampling_config(**settings)
         encoded = prompt if isinstance(prompt, Prompt) else self.encode(prompt, unknown=unknown)
-        require_memory(self.model, config.num_samples, free_memory(self.model.wte.weight.device))
+        self._require_memory(config.num_samples)
         return self._stream(encoded, config)
+
+    def _require_memory(self, texts: int) -> None:
+        """Raise OutOfMemoryError if there is no room for `texts` texts at once, even without the kept graphs."""
+        device = self.model.wte.weight.device
+        try:
+            require_memory(self.model, texts, free_memory(device))
+        except OutOfMemoryError:
+            self.decoders.clear()
+            require_memory(self.model, texts, free_memory(device))
 
     def _stream(self, prompt: Prompt, config: SamplingConfig) -> Iterator[Piece | Sample]:
         with cpu_threads(decoding_threads(self.model, config.num_samples)):
-            yield from generate(self.model, self.tokenizer, prompt.ids, config, end_id=self.end_id)
+            yield from generate(
+                self.model, self.tokenizer, prompt.ids, config, end_id=self.end_id, decoders=self.decoders
+            )
 
     def generate(
         self,
@@ -106,11 +121,17 @@ class LoadedModel:
         *,
         stride: int | None = None,
         include: Sequence[str] | None = None,
+        settings: Mapping[str, Any] | None = None,
         unknown: Unknown = "error",
         on_progress: OnProgress = lambda _stage, _done, _total: None,
     ) -> Scores:
-        """Loss, perplexity, and bits per byte and character of text files and folders; see `score_texts`."""
-        return score_texts(self.model, self.tokenizer, texts, include, stride, unknown=unknown, on_progress=on_progress)
+        """Loss, perplexity, and bits per byte and character of text files and folders; see `score_texts`.
+
+        `settings` are fields of the config's section `data` by dotted name, such as {"data.encoding": "cp1252"}.
+        """
+        values = nest({"data.include": include} | dict(settings or {}))
+        data = parse_section(DataConfig, values.get("data", {}))
+        return score_texts(self.model, self.tokenizer, texts, data, stride, unknown=unknown, on_progress=on_progress)
 
     def describe(self, texts: int = 1) -> str:
         """One line about the model while it decodes `texts` texts at once: weights, dtype, device, threads on a CPU."""
@@ -140,7 +161,7 @@ def load(
 
     Raises ModelFolderError, TokenizerError, DeviceError, or UsageError for arguments that do not fit the model.
     """
-    target = choose_device(device)
+    target, note = choose_device_with_note(device)
     require_formats(dtype, quantize, target)
     folder = find_model(path, quiet=quiet)
     if context is not None:
@@ -148,7 +169,8 @@ def load(
     opened = open_model(folder, checkpoint)
     if context is not None:
         with_context(opened.model, context)
-    return replace(opened, model=place(opened.model, target, dtype, int8=quantize == "int8"))
+    notes = (*opened.notes, note) if note else opened.notes
+    return replace(opened, model=place(opened.model, target, dtype, int8=quantize == "int8"), notes=notes)
 
 
 def require_formats(dtype: DtypeName | None, quantize: Quantization | None, device: torch.device) -> None:

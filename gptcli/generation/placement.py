@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from gptcli.config import DtypeName
-from gptcli.model.devices import choose_dtype
+from gptcli.model.devices import choose_dtype, use_device
 from gptcli.model.experts import Experts
 from gptcli.model.gpt import GPT
 from gptcli.model.int8 import Int8GPT
@@ -27,6 +27,7 @@ def place(model: GPT, device: torch.device, dtype_name: DtypeName | None, *, int
     `int8` converts the weights of its matrix products to 8 bits. Do not use the given model afterwards. Raises
     DeviceError for what the device does not support.
     """
+    use_device(device)
     placed = model.to(device=device, dtype=decoding_dtype(dtype_name, device, model.config.n_embd))
     return bind_submodules(Int8GPT(placed) if int8 else placed)
 

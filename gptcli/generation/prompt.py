@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gptcli.config import DataConfig
+from gptcli.dataset.finding import find_sources
 from gptcli.dataset.plain_text import read_text
-from gptcli.dataset.sources import find_sources
+from gptcli.dataset.refusals import utf8_alone
 from gptcli.errors import CorpusError, UsageError
 from gptcli.generation.context_window import window_start
 from gptcli.paths import given_path
@@ -32,8 +34,8 @@ def read_prompt(path: str) -> str:
     """
     if given_path(path).is_dir():
         raise CorpusError(f"'{path}' is a folder, not a prompt.", "Name a text file, or - for standard input.")
-    with find_sources([path], ()) as files:
-        return "".join(read_text(files[0], lambda _count: None))
+    with utf8_alone(), find_sources([path], DataConfig(format="text")) as found:
+        return "".join(read_text(found.sources[0], lambda _count: None))
 
 
 def encode_prompt(tokenizer: Tokenizer, text: str, unknown: Unknown, start_id: int, block_size: int) -> Prompt:

@@ -5,42 +5,59 @@ one context length start every `stride` tokens, and each scores the tokens that 
 overlap every token but the first of a text has context; without overlap the first token of each window has none and is
 not scored.
 
+A text is read twice, piece by piece: once to check and count it, once to score it. Only one batch of windows is in
+memory, however long the text is.
+
 Letters: B windows, T tokens of a window, C width.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from gptcli.config import DataConfig
-from gptcli.dataset.corpus import scan
+from gptcli.dataset.corpus import Corpus
+from gptcli.dataset.finding import find_sources
 from gptcli.dataset.preparing import OnProgress
-from gptcli.dataset.sources import find_sources, naming
+from gptcli.dataset.scanning import scan
+from gptcli.dataset.sources import Source, naming
 from gptcli.errors import CorpusError, UsageError
+from gptcli.model.devices import to_device
 from gptcli.model.gpt import GPT
 from gptcli.model.loss import bits_per_unit, perplexity
 from gptcli.paths import text_paths
 from gptcli.tokenizer.bytelevel import Unknown
 from gptcli.tokenizer.tokenizer import Tokenizer
 
-BATCH_TOKENS = 4096
-"""Tokens per forward pass, at most."""
+BATCH_TOKENS = {"cpu": 1 << 12, "cuda": 1 << 14, "mps": 1 << 13}
+"""Tokens per forward pass, at most, by device type."""
+LOSSES_AT_ONCE = 256
+"""Batches whose losses are read from the device together: each time the host waits for it."""
+PART_TOKENS = 1 << 16
+"""Tokens that are cut into windows at once."""
 
 
 @dataclass(frozen=True)
 class ScoredWindow:
-    """A forward pass over tokens `begin` … `end` - 1, of which those from `first_scored` on are scored."""
+    """A forward pass over tokens, of which those from `first_scored` on are scored."""
 
-    begin: int
-    end: int
+    ids: np.ndarray
+    """int64 (T,)."""
     first_scored: int
+    """Its place in the window; T if none is scored."""
+
+    @property
+    def scored(self) -> int:
+        """The number of scored tokens."""
+        return len(self.ids) - self.first_scored
 
 
 @dataclass(frozen=True)
@@ -77,19 +94,22 @@ class Score:
         return bits_per_unit(self.loss, self.tokens, self.characters)
 
 
-def strided_windows(tokens: int, context: int, stride: int) -> Iterator[ScoredWindow]:
-    """The windows over a text of `tokens` tokens.
+def strided_windows(parts: Iterable[np.ndarray], context: int, stride: int) -> Iterator[ScoredWindow]:
+    """The windows over the ids of a text, which come in parts of any length.
 
-    >>> [(w.begin, w.end, w.first_scored) for w in strided_windows(7, 4, 2)]
-    [(0, 4, 1), (2, 6, 4), (4, 7, 6)]
+    >>> windows = strided_windows([np.arange(5), np.arange(5, 7)], context=4, stride=2)
+    >>> [(w.ids.tolist(), w.first_scored) for w in windows]
+    [([0, 1, 2, 3], 1), ([2, 3, 4, 5], 2), ([4, 5, 6], 2)]
     """
-    scored_to = 0
-    for begin in range(0, tokens, stride):
-        end = min(begin + context, tokens)
-        yield ScoredWindow(begin, end, max(begin + 1, scored_to))
-        scored_to = end
-        if end == tokens:
-            return
+    held, first_scored = np.empty(0, dtype=np.int64), 1  # the tokens from the next window on
+    for part in parts:
+        for start in range(0, len(part), PART_TOKENS):
+            held = np.concatenate((held, part[start : start + PART_TOKENS].astype(np.int64)))
+            while len(held) > context:
+                yield ScoredWindow(held[:context], first_scored)
+                held, first_scored = held[stride:], max(1, context - stride)
+    if len(held):
+        yield ScoredWindow(held, first_scored)
 
 
 @dataclass(frozen=True)
@@ -122,7 +142,7 @@ def score_texts(
     model: GPT,
     tokenizer: Tokenizer,
     texts: str | Path | Sequence[str | Path],
-    include: Sequence[str] | None = None,
+    data: DataConfig,
     stride: int | None = None,
     *,
     unknown: Unknown = "error",
@@ -130,8 +150,8 @@ def score_texts(
 ) -> Scores:
     """Score text files, or `-` for standard input, each by itself.
 
-    Folders give the files that match the patterns `include`, by default those that `train` reads. `stride` None is half
-    a context. `on_progress` is called with "scoring", the bytes scored so far, and all bytes.
+    `data` says which files folders give and how they are read, as for `train`. `stride` None is half a context.
+    `on_progress` is called with "scoring", the bytes scored so far, and all bytes.
 
     Raises UsageError for a context of one token or a stride beyond the context, CorpusError for files that are not text
     or too short, and TokenizerError for characters that the tokenizer does not know, unless `unknown` is "skip".
@@ -144,58 +164,94 @@ def score_texts(
         raise UsageError(
             f"`stride` is {chosen:,}, and the context is {context:,} tokens.", f"Use `stride = {context}` at most."
         )
-    patterns = DataConfig().include if include is None else include
-    with find_sources(text_paths(texts), patterns) as sources:
-        corpus = scan(sources, lambda _count: None, skip_unknown=tokenizer if unknown == "skip" else None)
-        scores, before = [], 0
+    with find_sources(text_paths(texts), data) as found:
+        corpus = scan(found, lambda _count: None, skip_unknown=tokenizer if unknown == "skip" else None)
+        scores = list[Score]()
         for source in corpus.sources:
-            pieces = list(chain.from_iterable(corpus.read(source)))
-            size = sum(len(piece.encode()) for piece in pieces)
+            before = sum(score.bytes for score in scores)
 
-            def on_share(share: float, before: int = before, size: int = size) -> None:
-                on_progress("scoring", before + int(share * size), corpus.bytes)
+            def on_bytes(count: int, before: int = before) -> None:
+                on_progress("scoring", before + count, corpus.bytes)
 
-            with naming(source):
-                ids = _encode(tokenizer, pieces)
-            if len(ids) < 2:
-                raise CorpusError(f"{source.label} is too short: no token is predicted from another.", "Use more text.")
-            nats, scored = _score_ids(model, ids, chosen, on_share)
-            scores.append(Score(source.name, len(ids), scored, sum(map(len, pieces)), size, nats))
-            before += size
+            scores.append(_score_source(model, tokenizer, corpus, source, chosen, on_bytes))
     return Scores(context, chosen, scores, corpus.notes)
 
 
-def _score_ids(model: GPT, ids: np.ndarray, stride: int, on_share: Callable[[float], None]) -> tuple[float, int]:
-    """Summed cross-entropy in nats of a text's ids, int64 (N,), and how many of them are scored."""
-    windows = list(strided_windows(len(ids), model.config.block_size, stride))
-    nats = []
-    for batch in _batches(windows):
-        nats.append(_nats(model, ids, batch))
-        on_share(batch[-1].end / len(ids))
-    return math.fsum(nats), sum(window.end - window.first_scored for window in windows)
+@dataclass(frozen=True)
+class _Size:
+    tokens: int
+    characters: int
+    bytes: int
 
 
-def _encode(tokenizer: Tokenizer, pieces: list[str]) -> np.ndarray:
-    return np.concatenate(
-        [part.astype(np.int64) for part in tokenizer.encode_pieces(pieces)] or [np.empty(0, np.int64)]
-    )
+def _size(tokenizer: Tokenizer, corpus: Corpus, source: Source) -> _Size:
+    """The size of a source's text. Raises TokenizerError for a character that the tokenizer does not know."""
+    characters = size = 0
+
+    def pieces() -> Iterator[str]:
+        nonlocal characters, size
+        for piece in chain.from_iterable(corpus.read(source)):
+            characters += len(piece)
+            size += len(piece.encode())
+            yield piece
+
+    tokens = sum(len(part) for part in tokenizer.encode_pieces(pieces()))
+    return _Size(tokens, characters, size)
 
 
-def _batches(windows: list[ScoredWindow]) -> Iterator[list[ScoredWindow]]:
-    """Batches of windows of equal shape, with at most `BATCH_TOKENS` tokens each."""
-    for (length, _), alike in groupby(windows, lambda w: (w.end - w.begin, w.first_scored - w.begin)):
-        group = list(alike)
-        size = max(1, BATCH_TOKENS // length)
-        yield from (group[start : start + size] for start in range(0, len(group), size))
+def _score_source(
+    model: GPT, tokenizer: Tokenizer, corpus: Corpus, source: Source, stride: int, on_bytes: Callable[[int], None]
+) -> Score:
+    """The score of one source; `on_bytes` is called with the bytes scored so far."""
+    with naming(source):
+        size = _size(tokenizer, corpus, source)
+    if size.tokens < 2:
+        raise CorpusError(f"{source.label} is too short: no token is predicted from another.", "Use more text.")
+    parts = tokenizer.encode_pieces(chain.from_iterable(corpus.read(source)))
+    windows = strided_windows(parts, model.config.block_size, stride)
+
+    def on_windows(count: int, last: ScoredWindow) -> None:
+        end = (count - 1) * stride + len(last.ids)
+        on_bytes(int(end / size.tokens * size.bytes))
+
+    nats, scored = _score_windows(model, windows, on_windows)
+    return Score(source.name, size.tokens, scored, size.characters, size.bytes, nats)
+
+
+def _score_windows(
+    model: GPT, windows: Iterator[ScoredWindow], on_windows: Callable[[int, ScoredWindow], None]
+) -> tuple[float, int]:
+    """Summed cross-entropy of windows in nats, and how many tokens are scored.
+
+    `on_windows` is called with the number of windows so far and the last of them.
+    """
+    weight, nats, scored, passed, batches = model.wte.weight, list[float](), 0, 0, 0
+    kept = torch.zeros(LOSSES_AT_ONCE, dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)
+    for batch in _batches(windows, BATCH_TOKENS[weight.device.type]):
+        kept[batches % LOSSES_AT_ONCE] = _nats(model, batch)
+        batches += 1
+        if batches % LOSSES_AT_ONCE == 0:
+            nats += kept.tolist()
+        scored += sum(window.scored for window in batch)
+        passed += len(batch)
+        on_windows(passed, batch[-1])
+    nats += kept[: batches % LOSSES_AT_ONCE].tolist()
+    return math.fsum(nats), scored
+
+
+def _batches(windows: Iterator[ScoredWindow], tokens: int) -> Iterator[list[ScoredWindow]]:
+    """Batches of windows of equal shape, with at most `tokens` tokens each."""
+    for (length, _), alike in groupby(windows, lambda window: (len(window.ids), window.first_scored)):
+        while batch := list(islice(alike, max(1, tokens // length))):
+            yield batch
 
 
 @torch.inference_mode()
-def _nats(model: GPT, ids: np.ndarray, windows: list[ScoredWindow]) -> float:
-    """Summed cross-entropy of windows of equal shape, in nats."""
-    device = model.wte.weight.device
-    batch = torch.from_numpy(np.stack([ids[w.begin : w.end] for w in windows])).to(device)  # (B, T)
-    skipped = windows[0].first_scored - windows[0].begin  # tokens before the first that is scored
+def _nats(model: GPT, windows: list[ScoredWindow]) -> Tensor:
+    """Summed cross-entropy () of windows of equal shape, in nats."""
+    device, skipped = model.wte.weight.device, windows[0].first_scored
+    batch = to_device(torch.from_numpy(np.stack([window.ids for window in windows])), device)  # (B, T)
     if skipped >= batch.shape[1]:
-        return 0.0
+        return torch.zeros((), device=device)
     hidden = model.hidden(batch[:, :-1])[:, skipped - 1 :]  # (B, scored, C)
-    return model.summed_loss(hidden, batch[:, skipped:]).item()
+    return model.summed_loss(hidden, batch[:, skipped:])

@@ -23,7 +23,7 @@ class StopMatcher:
         self.stopped = False
 
     def push(self, text: str) -> str:
-        """The next part of the text that is certain: no stop string can begin in it any more."""
+        """The text that can be shown now: no stop string can still begin in it."""
         if not self._stops:
             return text
         if self.stopped:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from gptcli.config import SamplingConfig
 from gptcli.generation.context_window import ContextWindow
-from gptcli.generation.cuda_graphs import AsyncCopy
+from gptcli.generation.cuda_graphs import AsyncCopy, GraphDecoders
 from gptcli.generation.sampler import Sampler
 from gptcli.generation.stops import StopMatcher
 from gptcli.model.gpt import GPT
@@ -65,18 +66,20 @@ def generate(
     config: SamplingConfig,
     *,
     end_id: int | None = None,
+    decoders: GraphDecoders | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Piece | Sample]:
     """Continue `prompt`, a list of at least one id, `config.num_samples` times in one batch.
 
     The model must be in evaluation mode. A sample ends at a stop string, at `end_id` or after `config.max_new_tokens`
-    tokens. Raises ModelFolderError if the logits are not finite, and OutOfMemoryError.
+    tokens. `decoders` keeps CUDA graphs of the model from call to call. Raises ModelFolderError if the logits are not
+    finite, and OutOfMemoryError.
     """
     started = clock()
     device = model.wte.weight.device
     prompt_ids = torch.tensor([prompt], dtype=torch.long, device=device)  # (1, P)
     rows = [_Row(sample, tokenizer, config, end_id) for sample in range(config.num_samples)]
-    window = ContextWindow(model, config.num_samples)
+    window = ContextWindow(model, config.num_samples, decoders)
     sampler = Sampler(config, allowed_ids(tokenizer, model.config.vocab_size, end_id), prompt_ids, device)
     first_token: float | None = None
     slides = 0
@@ -102,21 +105,22 @@ def _steps(
     """The ids of each step, one per sample, and how often the window had slid when they were chosen.
 
     With `copy` the device computes the next step while the ids of this one are copied; if the text ends there, that
-    step is wasted.
+    step is wasted. The window is closed at the end.
     """
-    if not steps:
-        return
-    logits = window.prefill(prompt)  # (B, V)
-    for step in range(steps):
-        tokens, slides = sampler.choose(logits), window.slides  # (B, 1)
-        last = step + 1 == steps
-        if copy:
-            copy.start(tokens)
-            if not last:
+    with closing(window):
+        if not steps:
+            return
+        logits = window.prefill(prompt)  # (B, V)
+        for step in range(steps):
+            tokens, slides = sampler.choose(logits), window.slides  # (B, 1)
+            last = step + 1 == steps
+            if copy:
+                copy.start(tokens)
+                if not last:
+                    logits = window.append(tokens)
+            yield (copy.wait() if copy else tokens[:, 0].tolist()), slides
+            if not (copy or last):
                 logits = window.append(tokens)
-        yield (copy.wait() if copy else tokens[:, 0].tolist()), slides
-        if not (copy or last):
-            logits = window.append(tokens)
 
 
 def allowed_ids(tokenizer: Tokenizer, rows: int, end_id: int | None) -> Tensor:

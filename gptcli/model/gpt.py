@@ -233,7 +233,7 @@ class _NoInitialization(TorchFunctionMode):
     """Turns torch's initializers into no-ops."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
-        if getattr(func, "__module__", None) == nn.init.__name__:  # a slot wrapper has none
+        if getattr(func, "__module__", None) == nn.init.__name__:  # functions in C have none
             return (kwargs or {}).get("tensor", args[0] if args else None)
         return func(*args, **(kwargs or {}))
 

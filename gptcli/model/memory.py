@@ -68,7 +68,7 @@ class TrainingMemory(_Peak):
     parameters: int
     gradients: int
     optimizer: int
-    """AdamW's two moments. Muon keeps only one for the matrices inside the blocks."""
+    """AdamW's two moments: an upper bound for Muon, which keeps one for the matrices inside the blocks."""
     casts: int
     """Copies of the weight matrices in a 16-bit dtype; 0 in float32."""
     activations: int

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from gptcli.config import DataConfig
-from gptcli.dataset.corpus import scan
+from gptcli.dataset.finding import find_sources
 from gptcli.dataset.folder import Split, open_dataset
-from gptcli.dataset.plain_text import read_text
-from gptcli.dataset.sources import find_sources
+from gptcli.dataset.readers import read_documents
+from gptcli.dataset.refusals import utf8_alone
+from gptcli.dataset.scanning import scan
 from gptcli.dataset.splits import utf8_length
 from gptcli.dataset.vocabulary import choose_kind
 from gptcli.errors import TokenizerError
@@ -156,10 +158,10 @@ def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
             size += utf8_length(piece)
             yield piece
 
-    with find_sources([str(text_path)], DataConfig().include) as sources:
-        read = (piece for source in sources for piece in read_text(source, lambda _count: None))
+    with utf8_alone(), find_sources([str(text_path)], DataConfig()) as found:
+        documents = chain.from_iterable(read_documents(source, lambda _count: None) for source in found.sources)
         try:
-            for ids in tokenizer.encode_pieces(counted(read)):
+            for ids in tokenizer.encode_pieces(counted(chain.from_iterable(documents))):
                 seen[ids] = True
                 tokens += len(ids)
                 shown += ids[: PIECES - len(shown)].tolist()
@@ -185,8 +187,8 @@ def _piece(token: int, content: bytes) -> Piece:
 
 def describe_text(path: Path) -> TextReport:
     """Describe a text file or a folder of them. Raises CorpusError if it is not text, empty or blank."""
-    with find_sources([str(path)], DataConfig().include) as sources:
-        corpus = scan(sources, lambda _count: None)
+    with utf8_alone(), find_sources([str(path)], DataConfig()) as found:
+        corpus = scan(found, lambda _count: None)
         lines = sum(_lines(pieces) for source in corpus.sources for pieces in corpus.read(source))
     kind, reason = choose_kind(corpus)
     return TextReport(

@@ -22,13 +22,9 @@ def refuse_other_data(run: StoredRun, dataset: Dataset, request: Request) -> Non
     if run.data_fingerprint == dataset.fingerprint:
         return
     another = f"start '{next_free(run.path)}' with `resume = never`"
-    twice = [given for given in request.data if request.data.count(given) > 1]
     stated = [key for key in ("tokenizer.kind", "tokenizer.vocab_size") if request.states(key)]
     tokenizer = parse_tokenizer(run.tokenizer_json, run.path / names.TOKENIZER)
     has_other_tokenizer = tokenizer.fingerprint != dataset.tokenizer.fingerprint
-    if twice:
-        message = f"'{run.path}' was trained on other data: '{twice[0]}' is named {request.data.count(twice[0])} times."
-        raise UsageError(message, f"Name it once to resume the run, or {another}.")
     if has_other_tokenizer and stated and not request.has_dataset:
         listed = " and ".join(f"`{key}`" for key in stated)
         message = f"'{run.path}' was trained with another tokenizer than {listed} gives for this text."

@@ -15,7 +15,7 @@ from gptcli.errors import CorpusError, GptcliError, OutOfMemoryError, UsageError
 from gptcli.interop.huggingface import compatibility_note
 from gptcli.machine import free_memory, process_memory
 from gptcli.model.cost import parameter_count
-from gptcli.model.devices import choose_dtype
+from gptcli.model.devices import DtypeChoice, choose_dtype
 from gptcli.model.memory import largest_micro_batch, training_memory
 from gptcli.runs.decision import Decision, FineTune, NewRun, Resume, run_config
 from gptcli.runs.fitting import SHAPE, way_to_fit
@@ -24,6 +24,7 @@ from gptcli.runs.pretrained import evaluation_rhythm, notes_on, verified_sha256
 from gptcli.runs.request import Request
 from gptcli.tokenizer.tokenizer import is_path
 from gptcli.training.batches import training_batches
+from gptcli.training.runtime import trains_in_tf32
 
 MEMORIZING_EPOCHS = 100
 """Passes over a text from which on a note warns of memorizing (docs/log.md)."""
@@ -84,7 +85,7 @@ def complete(request: Request, decision: Decision, dataset: Dataset, device: tor
             f"Model: {_shape(config)}{_default_note(request, decision, device)}.",
             *([alone] if (alone := compatibility_note(config.model)) else []),
             f"Budget: {_budget(config, dataset)}.",
-            f"Dtype: {dtype.name}, {'as the run began' if isinstance(decision, Resume) else dtype.reason}.",
+            f"Dtype: {dtype.name}, {_dtype_reason(config, decision, dtype, device)}.",
             f"Memory: about {size(memory.total)}; {size(free)} are free.",
         ],
         refusal=refusal,
@@ -172,6 +173,12 @@ def _default_note(request: Request, decision: Decision, device: torch.device) ->
         return ""
     kind = {"cpu": "a CPU", "cuda": "a CUDA GPU", "mps": "an Apple GPU"}[device.type]
     return f", the default on {kind}"
+
+
+def _dtype_reason(config: RunConfig, decision: Decision, dtype: DtypeChoice, device: torch.device) -> str:
+    tf32 = dtype.name == "float32" and trains_in_tf32(device, deterministic=config.train.deterministic)
+    reason = "as the run began" if isinstance(decision, Resume) else dtype.reason
+    return reason + (", with products in TF32" if tf32 else "")
 
 
 def _budget(config: RunConfig, dataset: Dataset) -> str:

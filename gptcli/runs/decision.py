@@ -22,7 +22,7 @@ from gptcli.config.types import parse_duration
 from gptcli.config.values import Values
 from gptcli.dataset.place import dataset_name
 from gptcli.errors import DeviceError, ModelFolderError, StorageError, UsageError
-from gptcli.model.devices import choose_device
+from gptcli.model.devices import choose_device, choose_device_with_note
 from gptcli.runs.pretrained import Pretrained, find_pretrained, pretrained_of, refuse_contradictions, stored_name
 from gptcli.runs.request import Request
 from gptcli.storage import is_occupied, refuse_working_folder
@@ -99,7 +99,7 @@ class Resume:
             return False  # building the config reports it
 
     def kept(self, request: Request) -> Values:
-        """Budgets, rhythms and choices for the machine, as they were stored.
+        """Budgets, rhythms, choices for the machine, and how its text is read, as they were stored.
 
         A field that is open there (None) stays open, whatever a preset or the recipe of fine-tuning says.
         """
@@ -111,10 +111,11 @@ class Resume:
         elif self.states_another_time(request):
             keys -= {"train.max_steps"}
         sections = {"optim": self.run.config.optim, "train": self.run.config.train}
-        return {
+        kept: Values = {
             section: {name: value for name, value in values if f"{section}.{name}" in keys}
             for section, values in sections.items()
         }
+        return kept | {"data": self.run.config.data.model_dump()}
 
 
 Decision = NewRun | FineTune | Resume
@@ -193,10 +194,10 @@ def training_device(request: Request, decision: Decision) -> tuple[torch.device,
     """
     stated = request.stated("train.device")
     if stated is not None or not isinstance(decision, Resume):
-        return choose_device("auto" if stated is None else str(stated)), ""
+        return choose_device_with_note("auto" if stated is None else str(stated))
     wanted = decision.run.config.train.device
     try:
-        return choose_device(wanted), ""
+        return choose_device_with_note(wanted)
     except DeviceError:
         device = choose_device("auto")
         return device, f"The run was trained on '{wanted}', which is not available: it resumes on '{device.type}'."

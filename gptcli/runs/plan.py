@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -18,9 +18,11 @@ from gptcli.checkpoints.run_folder import StoredRun, card_step, logged_saves
 from gptcli.checkpoints.tensors import read_metadata
 from gptcli.checkpoints.weights import stored_step
 from gptcli.config import DataConfig, RunConfig, TokenizerConfig, parse_section
+from gptcli.config.values import merge
 from gptcli.dataset.folder import Dataset
 from gptcli.dataset.place import dataset_roots
 from gptcli.dataset.preparing import OnProgress, Prepared, find_or_prepare
+from gptcli.dataset.summary import ReadSummary
 from gptcli.errors import ModelFolderError, StorageError, size
 from gptcli.model.cost import parameter_shapes
 from gptcli.runs.budget import StopReason, finished_by, why_finished
@@ -30,6 +32,7 @@ from gptcli.runs.decision import Decision, FineTune, Resume, check, decide, trai
 from gptcli.runs.pretrained import require_its_tokenizer, stored_initial_state
 from gptcli.runs.request import Request
 from gptcli.storage import FolderLock, disk_errors
+from gptcli.training.muon import is_muons
 from gptcli.training.schedule import learning_rate
 
 
@@ -48,6 +51,8 @@ class Plan(Completed):
     """The pretrained weights, where a fine-tuned run without a checkpoint starts over."""
     damaged: tuple[int, ...] = ()
     """Steps of damaged checkpoints that are newer."""
+    summary: ReadSummary = field(default_factory=ReadSummary)
+    """Files that were read and skipped, where the dataset was made from text."""
 
     @property
     def path(self) -> Path:
@@ -82,7 +87,7 @@ def make_plan(
         prepared = _prepare(request, decision, scratch, on_progress)
         plan = plan_for(request, decision, prepared.dataset, device)
     plan.notes[:0] = [*([moved] if moved else []), *prepared.notes]
-    return plan
+    return replace(plan, summary=prepared.summary)
 
 
 def plan_for(request: Request, decision: Decision, dataset: Dataset, device: torch.device) -> Plan:
@@ -133,12 +138,12 @@ def _scratch(dry_run: bool) -> Iterator[Path | None]:
 def _prepare(request: Request, decision: Decision, scratch: Path | None, on_progress: OnProgress | None) -> Prepared:
     """The dataset of the request's data: opened, found again, or made with the tokenizer of a pretrained model."""
     settings = parse_section(TokenizerConfig, request.explicit.get("tokenizer", {}))
-    data = parse_section(DataConfig, request.explicit.get("data", {}))
+    data = merge(decision.kept(request).get("data", {}), request.explicit.get("data", {}))
     return find_or_prepare(
         request.data,
         dataset_roots(decision.path),
         settings,
-        data,
+        parse_section(DataConfig, data),
         given=decision.pretrained.tokenizer if decision.pretrained else None,
         unknown=request.unknown,
         scratch=scratch,
@@ -201,7 +206,7 @@ def _disk(config: RunConfig) -> int:
     shapes = parameter_shapes(config.model).items()
     weights = sum(shape.numel() for _, shape in shapes)
     muon = config.optim.optimizer == "muon"
-    single = sum(shape.numel() for name, shape in shapes if muon and name.startswith("h.") and len(shape) == 2)
+    single = sum(shape.numel() for name, shape in shapes if muon and is_muons(name, shape))
     return 4 * (2 * weights + 2 * weights - single)
 
 

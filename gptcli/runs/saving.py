@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gptcli.checkpoints.checkpoint import Checkpoint, Progress, prune_checkpoints, save_checkpoint
 from gptcli.checkpoints.run_folder import StoredRun, create_run, replace_weights
-from gptcli.errors import GptcliError, ModelFolderError, StorageError
+from gptcli.errors import GptcliError, ModelFolderError, StorageError, is_out_of_memory
 from gptcli.interop.huggingface import tensors_from_hf, tensors_to_hf
 from gptcli.machine import free_memory, process_memory
 from gptcli.runs.events import CheckpointSaved, SaveFailed
@@ -223,7 +223,7 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
     try:
         trainer.load_state(replace(checkpoint.state, model=weights))
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        if isinstance(error, torch.OutOfMemoryError):
+        if is_out_of_memory(error):
             raise
         raise ModelFolderError(f"{step} does not fit its run: {error}.", "Restore the run from a copy.") from error
     checkpoint.state.model.clear()  # the plan, which holds the checkpoint, lives as long as the training

@@ -203,7 +203,7 @@ class Session:
             yield SampleDrawn(self.progress.step, text)
 
     def due(self, every: int) -> bool:
-        """Whether something with this rhythm (0: never) happens now; at the last step everything else does."""
+        """Whether what happens `every` steps (0: never) is due now. At the last step all of it is."""
         return every > 0 and (self.progress.step % every == 0 or self.budget_end() is not None)
 
     def stop_reason(self) -> StopReason | None:

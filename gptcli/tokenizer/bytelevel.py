@@ -27,6 +27,9 @@ from gptcli.tokenizer.document import (
 from gptcli.tokenizer.interruptible import run_interruptible
 
 Unknown = Literal["error", "skip"]
+_SHORT_CHARACTERS = 2048
+"""Shorter texts are encoded by the library in groups: an array operation takes as long on 50 characters as on these."""
+_GROUP_TEXTS, _GROUP_CHARACTERS = 1024, 1 << 16
 _NEVER_IN_UTF8 = frozenset(b"\xc0\xc1" + bytes(range(0xF5, 0x100)))
 _NAMED_CHARACTERS = 10
 _FORMS: tuple[Literal["NFC"], Literal["NFD"]] = ("NFC", "NFD")
@@ -118,7 +121,12 @@ class Tokenizer:
     def encode_texts(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
         """The ids of each text by itself. Raises TokenizerError for unknown characters."""
         if self.cuttable:
-            yield from self._corpus_encoder.encode(self._known(texts))
+            for group in _in_groups(self._known(texts)):
+                if len(group[0]) >= _SHORT_CHARACTERS:
+                    yield from self._corpus_encoder.encode(group)
+                else:
+                    encoded = _encode_batch(self._library, self._name, group, foreign=False)
+                    yield from (np.array(ids, dtype=np.uint32) for ids in encoded)
         else:
             for text in self._known(texts):
                 (ids,) = _encode_batch(self._library, self._name, [text], foreign=True)
@@ -172,6 +180,24 @@ class Tokenizer:
 
     def _knows(self, character: str) -> bool:
         return _is_unicode(character) and self._missing_bytes.isdisjoint(character.encode())
+
+
+def _in_groups(texts: Iterable[str]) -> Iterator[list[str]]:
+    """The texts in order, in groups of short ones; a longer text is a group by itself."""
+    group: list[str] = []
+    size = 0
+    for text in texts:
+        is_short = len(text) < _SHORT_CHARACTERS
+        if group and (not is_short or size >= _GROUP_CHARACTERS or len(group) >= _GROUP_TEXTS):
+            yield group
+            group, size = [], 0
+        if is_short:
+            group.append(text)
+            size += len(text)
+        else:
+            yield [text]
+    if group:
+        yield group
 
 
 def _is_unicode(text: str) -> bool:

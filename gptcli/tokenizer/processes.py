@@ -18,7 +18,6 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice
 from multiprocessing.context import SpawnContext, SpawnProcess
 from types import ModuleType
 
@@ -34,7 +33,8 @@ BYTES_EACH = 1 << 23
 """Text for each process: starting one takes a few tenths of a second."""
 MAX_PROCESSES = 8
 """Each process has a table of words of some 100 MB."""
-_BATCH_TEXTS = 8
+_BATCH_CHARACTERS, _BATCH_TEXTS = 1 << 20, 1024
+"""Texts that are sent to a process together, at most: eight pieces of a long one, or many short documents."""
 _ENVIRONMENT = {"RAYON_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"}
 """For the processes: `tokenizers` starts no threads, and no file of the working directory is imported."""
 
@@ -78,12 +78,22 @@ def _encode(pool: ProcessPoolExecutor, ahead: int, tokenizer: Tokenizer, texts: 
     """The ids of each text, in order. At most `ahead` batches are submitted and not yet yielded."""
     begun: deque[tuple[list[str], Future[list[np.ndarray]] | None]] = deque()
     remaining = iter(texts)
-    while batch := list(islice(remaining, _BATCH_TEXTS)):
+    while batch := _next_batch(remaining):
         begun.append((batch, _submitted(pool, batch)))
         if len(begun) > ahead:
             yield from _ids(tokenizer, *begun.popleft())
     while begun:
         yield from _ids(tokenizer, *begun.popleft())
+
+
+def _next_batch(texts: Iterator[str]) -> list[str]:
+    """The next texts that are sent together; none at the end."""
+    batch: list[str] = []
+    size = 0
+    while size < _BATCH_CHARACTERS and len(batch) < _BATCH_TEXTS and (text := next(texts, None)) is not None:
+        batch.append(text)
+        size += len(text)
+    return batch
 
 
 def _submitted(pool: ProcessPoolExecutor, batch: list[str]) -> Future[list[np.ndarray]] | None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gptcli.config import Compile
-from gptcli.errors import DeviceError, first_line
+from gptcli.errors import DeviceError, first_line, is_out_of_memory
 from gptcli.model.gpt import GPT
+from gptcli.training.evaluation import loss_sum
 from gptcli.training.gradients import Hidden, accumulate_gradients
 
 MIN_STEPS = 300
@@ -19,29 +20,30 @@ MIN_STEPS = 300
 
 def compile_hidden(
     model: GPT,
+    hidden: Hidden,
     ids: Tensor,
     *,
     mode: Compile,
     max_steps: int,
     dtype: torch.dtype,
-    activation_checkpointing: bool = False,
+    evaluates: bool = True,
 ) -> tuple[Hidden, str]:
-    """`model.hidden`, compiled or not, and a sentence about the choice ("" when compiled as asked).
+    """`hidden`, the model's own, compiled or not, and a sentence about the choice ("" when compiled as asked).
 
     The choice depends on all steps of the run, not on those left, so that a resumed run uses the same kernels. The
-    compiled model is tried on a micro-batch `ids` (b, T + 1), backward pass included; gradients and random states are
-    restored. Raises DeviceError if `mode` is "on" and compiling fails.
+    compiled model is tried on a micro-batch `ids` (b, T + 1), backward pass included, and, if it `evaluates`, in
+    evaluation mode, for which it is compiled once more; gradients and random states are restored. Raises DeviceError
+    if `mode` is "on" and compiling fails.
     """
-    hidden: Hidden = partial(model.hidden, activation_checkpointing=True) if activation_checkpointing else model.hidden
     reason = _reason_against(model.wte.weight.device, max_steps, experts=model.config.n_expert > 0)
     if mode == "off" or (mode == "auto" and reason):
         return hidden, f"Not compiled: {reason}." if mode == "auto" else ""
-    compiled: Hidden = torch.compile(hidden, dynamic=False)
+    compiled: Hidden = torch.compile(hidden, dynamic=False, **_options())
     try:
-        _try(model, compiled, ids, dtype)
-    except torch.OutOfMemoryError:
-        raise
+        _try(model, compiled, ids, dtype, evaluates=evaluates)
     except RuntimeError as error:  # the base of all errors of dynamo and inductor
+        if is_out_of_memory(error):
+            raise
         problem = first_line(error)
         if mode == "on":
             raise DeviceError(f"torch.compile failed: {problem}.", "Use `train.compile = off`.") from error
@@ -57,17 +59,24 @@ def _reason_against(device: torch.device, max_steps: int, *, experts: bool = Fal
     if importlib.util.find_spec("triton") is None:
         return "triton, which torch.compile needs, is not installed"
     if experts:
-        return "each expert gets a different number of tokens each time, which would compile it anew"
+        return "with experts it is untested"
     if max_steps < MIN_STEPS:
         return "the run is too short to pay for it"
     return ""
 
 
-def _try(model: GPT, hidden: Hidden, ids: Tensor, dtype: torch.dtype) -> None:
+def _options() -> dict[str, Any]:
+    """Options of `torch.compile`. Kernels chosen by measuring them would round differently from process to process."""
+    return {"options": {"deterministic": True}} if torch.are_deterministic_algorithms_enabled() else {}
+
+
+def _try(model: GPT, hidden: Hidden, ids: Tensor, dtype: torch.dtype, *, evaluates: bool) -> None:
     forked = [ids.device] if ids.device.type == "cuda" else []
     try:
         with torch.random.fork_rng(devices=forked):
             accumulate_gradients(model, hidden, ids, micro_batch_size=len(ids), dtype=dtype, backward=_backward)
+            if evaluates:
+                loss_sum(model, hidden, ids, dtype)
     finally:
         model.zero_grad()  # a failed backward pass leaves gradients
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gptcli.dataset.folder import Split
-from gptcli.model.devices import autocast
+from gptcli.model.devices import autocast, to_device
 from gptcli.model.gpt import GPT
 from gptcli.training.gradients import Hidden
 
@@ -56,36 +56,39 @@ def evaluation_batches(
 
     The model is in evaluation mode only while a batch runs. No random number is drawn.
     """
-    T = model.config.block_size
+    T, device = model.config.block_size, model.wte.weight.device
     starts = validation_starts(split.tokens, T, max_tokens)
     whole = starts[starts + T < split.tokens]
-    losses, scored = [], 0
+    dtype_of_sum = torch.promote_types(model.wte.weight.dtype, torch.float32)
+    count = -(-len(whole) // batch_size) + len(starts) - len(whole)
+    # One tensor for all batches: a small tensor each, between the large ones of the passes, would fragment the heap.
+    losses = torch.zeros(count, dtype=dtype_of_sum, device=device)  # (batches)
+    scored = 0
     yield 0, len(starts)
-    for first in range(0, len(whole), batch_size):
+    for number, first in enumerate(range(0, len(whole), batch_size)):
         chosen = whole[first : first + batch_size]
         # Compiled code serves full batches only: another shape would be compiled anew.
         compiled = hidden if hidden is not None and len(chosen) == batch_size else model.hidden
-        losses.append(_loss_sum(model, compiled, split.stream.windows(chosen, T + 1), dtype))
+        ids = to_device(torch.from_numpy(split.stream.windows(chosen, T + 1)), device)  # (B, T + 1)
+        losses[number] = loss_sum(model, compiled, ids, dtype)
         scored += len(chosen) * T
         yield first + len(chosen), len(starts)
     for start in starts[len(whole) :]:  # the last window, where it is shorter
         length = split.tokens - int(start)
-        window = split.stream.windows(np.array([start]), length)
-        losses.append(_loss_sum(model, model.hidden, window, dtype))
+        ids = to_device(torch.from_numpy(split.stream.windows(np.array([start]), length)), device)
+        losses[-1] = loss_sum(model, model.hidden, ids, dtype)
         scored += length - 1
         yield len(starts), len(starts)
-    return float(torch.stack(losses).cpu().double().sum()) / scored
+    return float(losses.cpu().double().sum()) / scored
 
 
 @torch.inference_mode()
-def _loss_sum(model: GPT, hidden: Hidden, windows: np.ndarray, dtype: torch.dtype) -> Tensor:
-    """Summed loss () of windows (B, T + 1), without dropout."""
-    device = model.wte.weight.device
-    ids = torch.from_numpy(windows).to(device)
+def loss_sum(model: GPT, hidden: Hidden, ids: Tensor, dtype: torch.dtype) -> Tensor:
+    """Summed loss () of ids (B, T + 1), without dropout."""
     was_training = model.training
     model.eval()
     try:
-        with autocast(device, dtype):
+        with autocast(ids.device, dtype):
             states = hidden(ids[:, :-1])  # (B, T, C)
             return model.summed_loss(states, ids[:, 1:])
     finally:

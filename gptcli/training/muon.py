@@ -1,10 +1,10 @@
 """Muon: momentum whose matrices are orthogonalized before they update the weights.
 
 Jordan et al. 2024 (https://kellerjordan.github.io/posts/muon). The momentum of a matrix is replaced by the nearest
-matrix with equal singular values, so that directions in which the gradient is small are learned as fast as those in
-which it is large. Newton-Schulz iterations, which are matrix products only, find that matrix. An update is scaled to
+matrix whose singular values are all 1, so that directions in which the gradient is small are learned as fast as those
+in which it is large. Newton-Schulz iterations, which are matrix products only, find that matrix. An update is scaled to
 the size of AdamW's (Liu et al. 2025, "Muon is Scalable for LLM Training"), so that learning rate and weight decay have
-the same meaning.
+the same meaning; the best rate is about double.
 
 It updates the matrices inside the blocks. AdamW updates embeddings, head and vectors.
 
@@ -14,6 +14,7 @@ Letters: K matrices of one shape, m rows, n columns, m ≤ n.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -33,8 +34,9 @@ ADAMW_SIZE = 0.2
 class Muon(torch.optim.Optimizer):
     """Muon over parameters by name; queries, keys and values are orthogonalized separately.
 
-    Matrices of the same shape are batched. `found_inf`, set before `step`, is a number on the device: unless it is 0,
-    nothing changes.
+    Matrices of the same shape are batched, and the weights of all are updated together, so that a GPU is not kept
+    waiting by hundreds of small operations. `found_inf`, set before `step`, is a number on the device: unless it is 0,
+    nothing changes. A parameter must keep its memory: views of the weights are made only once.
     """
 
     def __init__(
@@ -47,23 +49,23 @@ class Muon(torch.optim.Optimizer):
         self.found_inf = torch.zeros(())
         zeros = self._by_shape({parameter: torch.zeros_like(parameter) for parameter in self.rows})
         self.buffers = {shape: torch.stack(matrices) for shape, matrices in zeros.items()}  # of (K, m, n) or (K, n, m)
+        self.weights = self._by_shape({parameter: parameter.data for parameter in self.rows})
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override] # there is no closure
         """Update the weights from their gradients."""
         (group,) = self.param_groups
         bad = self.found_inf > 0  # ()
-        decay = torch.where(bad, 1.0, 1 - group["lr"] * self.weight_decay)  # ()
         kept = torch.where(bad, 1.0, self.momentum)  # ()
         gradients = self._by_shape({parameter: parameter.grad for parameter in self.rows if parameter.grad is not None})
-        weights = self._by_shape({parameter: parameter.data for parameter in self.rows})
+        decay = torch.where(bad, 1.0, 1 - group["lr"] * self.weight_decay)  # ()
+        torch._foreach_mul_([*chain.from_iterable(self.weights.values())], decay)
         for shape, buffer in self.buffers.items():
-            gradient = torch.where(bad, 0.0, torch.stack(gradients[shape]))  # (K, m, n) or (K, n, m), like all below
+            gradient = torch.stack(gradients[shape]).masked_fill_(bad, 0.0)  # (K, m, n) or (K, n, m), like all below
             buffer.mul_(kept).add_(gradient)
             update = orthogonal(gradient.add_(buffer, alpha=self.momentum))  # Nesterov momentum
             update.mul_(torch.where(bad, 0.0, -group["lr"] * ADAMW_SIZE * max(shape) ** 0.5))
-            for weight, change in zip(weights[shape], update.unbind(0), strict=True):
-                weight.mul_(decay).add_(change)
+            torch._foreach_add_(self.weights[shape], update.unbind(0))
 
     def momenta(self) -> dict[nn.Parameter, Tensor]:
         """The momentum of each parameter, in the parameter's shape; a copy only of those that hold several matrices."""
@@ -83,18 +85,20 @@ class Muon(torch.optim.Optimizer):
         """The matrices of each shape, in the order of the buffers."""
         found: dict[torch.Size, list[Tensor]] = {}
         for parameter, sizes in self.rows.items():
-            for part in torch.split(tensors[parameter], sizes):
+            whole = tensors[parameter]
+            for part in torch.split(whole, sizes) if len(sizes) > 1 else (whole,):
                 found.setdefault(part.shape, []).append(part)
         return found
 
 
+def is_muons(name: str, shape: torch.Size) -> bool:
+    """Whether Muon updates a parameter: the matrices inside the blocks, without routers."""
+    return name.startswith("h.") and len(shape) == 2 and not name.endswith("router.weight")
+
+
 def muon_over(model: GPT, config: OptimConfig) -> Muon:
     """Muon for the matrices inside the blocks of a model."""
-    parameters = {
-        name: parameter
-        for name, parameter in model.named_parameters()
-        if name.startswith("h.") and parameter.dim() == 2 and not name.endswith("router.weight")
-    }
+    parameters = {name: parameter for name, parameter in model.named_parameters() if is_muons(name, parameter.shape)}
     rows = [*model.config.qkv_rows]
     return Muon(parameters, config, {name: rows for name in parameters if name.endswith("attn.c_attn.weight")})
 

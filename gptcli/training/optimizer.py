@@ -1,7 +1,8 @@
 """AdamW and Muon, gradient clipping, float16 loss scaling, and a guard that keeps non-finite numbers out of the
 weights.
 
-Nothing here waits for the device: the fused kernel skips an update by a flag on the device, `found_inf`.
+The contract of an optimizer: `step` never waits for the device, and changes nothing unless the flag `found_inf`, a
+number on the device, is 0. AdamW's fused kernel keeps it, and so does Muon.
 """
 
 from __future__ import annotations

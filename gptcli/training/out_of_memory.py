@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from gptcli.errors import OutOfMemoryError
+from gptcli.errors import OutOfMemoryError, is_out_of_memory
 from gptcli.model.gpt import GPT
 from gptcli.training.gradients import Hidden, accumulate_gradients
 from gptcli.training.optimizer import Optimizer
@@ -27,10 +27,13 @@ def room_for_gradients(
     """A context for passes over ids (B, T + 1) in micro-batches.
 
     Raises OutOfMemoryError if they do not fit; its hint names the largest half, quarter, … of a micro-batch that does.
+    `hidden` is the uncompiled pass of the run, with its activation checkpointing: each size would be compiled anew.
     """
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
         traceback.clear_frames(error.__traceback__)  # the frames hold activations
         model.zero_grad()
         size = micro_batch_size // 2
@@ -44,22 +47,35 @@ def room_for_gradients(
 
 @contextmanager
 def room_for_optimizer(device: torch.device) -> Iterator[None]:
-    """A context for an update, the first of which allocates AdamW's state. Raises OutOfMemoryError."""
+    """A context for an update, the first of which allocates the optimizer's state. Raises OutOfMemoryError."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
-        message = f"The {DEVICE_NAMES[device.type]} has no room for AdamW's state."
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        message = f"The {DEVICE_NAMES[device.type]} has no room for the optimizer's state."
         raise OutOfMemoryError(message, SMALLER) from error
 
 
 def _fits(model: GPT, hidden: Hidden, optimizer: Optimizer, ids: Tensor, dtype: torch.dtype) -> bool:
-    """Whether a gradient of ids (b, T + 1) fits beside AdamW's state."""
+    """Whether a gradient of ids (b, T + 1) fits beside the optimizer's state."""
+    _return_cached_memory(ids.device)
     try:
         kept = optimizer.state_to_come()
         accumulate_gradients(model, hidden, ids, micro_batch_size=len(ids), dtype=dtype, backward=optimizer.backward)
-    except torch.OutOfMemoryError:
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
         return False
     finally:
         kept = []  # noqa: F841 - freed together with the gradients
         model.zero_grad()
     return True
+
+
+def _return_cached_memory(device: torch.device) -> None:
+    """Return the memory that torch keeps for reuse: cuBLAS and the compiled kernels allocate beside it."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    elif device.type == "mps":
+        torch.mps.empty_cache()

@@ -7,6 +7,8 @@ import os
 
 import torch
 
+from gptcli.model.devices import has_tf32, use_device
+
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 1 << 30
 _LARGEST_KEPT = 1 << 25
@@ -15,13 +17,18 @@ _LARGEST_KEPT = 1 << 25
 
 def prepare(device: torch.device, *, deterministic: bool) -> None:
     """Make training on `device` fast; on CUDA, optionally, bit-reproducible."""
+    use_device(device, tf32=trains_in_tf32(device, deterministic=deterministic))
     if device.type == "cpu":
         _keep_freed_memory()
-    elif device.type == "cuda" and deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
     elif device.type == "cuda":
-        torch.set_float32_matmul_precision("high")
+        if deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(deterministic)
+
+
+def trains_in_tf32(device: torch.device, *, deterministic: bool) -> bool:
+    """Whether training on `device` computes float32 products in TF32; not if every bit is to be the same."""
+    return not deterministic and has_tf32(device)
 
 
 def _keep_freed_memory() -> None:

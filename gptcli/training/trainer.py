@@ -17,15 +17,16 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from gptcli.config import RunConfig
-from gptcli.config.presets import preset
+from gptcli.config.presets import FINE_TUNING_LR_SHARE, preset
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import NonFiniteError
-from gptcli.model.devices import torch_dtype
+from gptcli.model.devices import to_device, torch_dtype
 from gptcli.model.experts import ExpertLoad
 from gptcli.model.gpt import GPT
 from gptcli.training.batches import training_batches
@@ -91,10 +92,12 @@ class Trainer:
         torch.manual_seed(train.seed)
         self.model = GPT(config.model).to(device)
         self.optimizer = Optimizer(self.model, config.optim, self.dtype)
-        self.hidden: Hidden = self.model.hidden
+        whole: Hidden = self.model.hidden
+        self.eager = partial(whole, activation_checkpointing=True) if train.activation_checkpointing else whole
+        self.hidden = self.eager
 
-    def compile(self) -> str:
-        """Use torch.compile if the config asks for it or it pays.
+    def compile(self, *, evaluates: bool = True) -> str:
+        """Use torch.compile if the config asks for it or it pays; for evaluations too if the trainer `evaluates`.
 
         Returns a sentence about the choice, "" if the config made it. Raises OutOfMemoryError, and DeviceError if
         compiling was asked for and fails.
@@ -103,13 +106,19 @@ class Trainer:
         with self._room_for_gradients(ids):
             self.hidden, note = compile_hidden(
                 self.model,
+                self.eager,
                 ids[: self.micro_batch_size],
                 mode=self.config.train.compile,
                 max_steps=self.max_steps,
                 dtype=self.dtype,
-                activation_checkpointing=self.config.train.activation_checkpointing,
+                evaluates=evaluates,
             )
         return note
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the model is compiled."""
+        return self.hidden is not self.eager
 
     def step(self, should_stop: Callable[[], bool] = never) -> Update | None:
         """Update the weights once, without waiting for the device.
@@ -145,11 +154,11 @@ class Trainer:
     def figures(self, update: Update) -> Figures:
         """The figures of the last update. Waits for the device. Raises NonFiniteError as `check_finite` does."""
         self.check_finite()
-        tensors = update.loss, update.grad_norm, self.optimizer.skips, self.optimizer.skipped_spikes()
-        loss, norm, overflows, spikes = torch.stack([tensor.cpu().double() for tensor in tensors]).tolist()
-        spread = update.spread
-        experts = (spread.balance_loss.item(), spread.largest_load().item()) if spread else None
-        return Figures(loss, norm, update.lr, int(overflows + spikes), int(spikes), experts)
+        tensors = [update.loss, update.grad_norm, self.optimizer.skips, self.optimizer.skipped_spikes()]
+        tensors += [update.spread.balance_loss, update.spread.largest_load()] if update.spread else []
+        loss, norm, overflows, spikes, *experts = torch.stack(tensors).cpu().double().tolist()
+        spread = (experts[0], experts[1]) if experts else None
+        return Figures(loss, norm, update.lr, int(overflows + spikes), int(spikes), spread)
 
     def evaluation(self) -> Evaluation:
         """Evaluate on the validation split, batch by batch: see `evaluation_batches`. Raises NonFiniteError."""
@@ -201,18 +210,18 @@ class Trainer:
 
     def retry_hint(self) -> str:
         """A lower learning rate to try after a training diverged."""
-        rate, usual = self.config.optim.lr, preset(self.config.preset)["optim"]["lr"]
-        lower = f"{usual:g}` (the preset's)" if rate > usual else f"{rate / 2:g}`"
+        rate, usual = self.config.optim.lr, preset(self.config.preset)["optim"]
+        its, ours = usual.get("optimizer", "adamw"), self.config.optim.optimizer
+        known = usual["lr"] * FINE_TUNING_LR_SHARE[its] / FINE_TUNING_LR_SHARE[ours]  # Muon's rates are about double
+        whose = " (the preset's)" if its == ours else ""
+        lower = f"{known:g}`{whose}" if rate > known else f"{rate / 2:g}`"
         return f"Try a lower learning rate, such as `optim.lr = {lower}."
 
     def _next_batch(self) -> Tensor:
         """Token ids of the next update on the device, (B, T + 1)."""
-        ids = self.batches.batch(self.completed_steps)
-        if self.device.type == "cuda":
-            ids = ids.pin_memory()  # else the copy waits for the device
-        return ids.to(self.device, non_blocking=True)
+        return to_device(self.batches.batch(self.completed_steps), self.device)
 
     def _room_for_gradients(self, ids: Tensor) -> AbstractContextManager[None]:
         return room_for_gradients(
-            self.model, self.hidden, self.optimizer, ids, micro_batch_size=self.micro_batch_size, dtype=self.dtype
+            self.model, self.eager, self.optimizer, ids, micro_batch_size=self.micro_batch_size, dtype=self.dtype
         )

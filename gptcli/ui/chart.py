@@ -10,6 +10,33 @@ Point = tuple[float, float]
 _DOT_BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """Bits of U+2800 by column and row, as Unicode numbers the dots."""
 _LABEL_WIDTH = 6
+MAX_POINTS = 2048
+"""Points that a curve keeps at most: many for each column of dots, and few enough to draw several times a second."""
+
+
+class Points:
+    """Points (x, y) with x in 0 … `x_end`, of any number in bounded memory: neighbours are averaged as they arrive.
+
+    Up to `MAX_POINTS` steps of a training stay as they are.
+    """
+
+    def __init__(self, x_end: float) -> None:
+        self._x_end = x_end
+        self._sums: dict[int, tuple[float, float, int]] = {}  # of x and y, and their count, by share of the axis
+
+    def __len__(self) -> int:
+        return len(self._sums)
+
+    def add(self, x: float, y: float) -> None:
+        """Add a point."""
+        place = int(min(1.0, x / self._x_end) * MAX_POINTS) if self._x_end else 0
+        sum_x, sum_y, count = self._sums.get(place, (0.0, 0.0, 0))
+        self._sums[place] = sum_x + x, sum_y + y, count + 1
+
+    def since(self, x: float) -> list[Point]:
+        """The points from `x` on, averaged."""
+        means = ((sum_x / count, sum_y / count) for sum_x, sum_y, count in self._sums.values())
+        return [point for point in means if point[0] >= x]
 
 
 def curve(points: Sequence[Point], *, x_end: float, width: int, height: int) -> list[str]:

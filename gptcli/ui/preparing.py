@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from itertools import pairwise
 
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from gptcli.dataset.finding import Skipped
 from gptcli.dataset.folder import Dataset
 from gptcli.dataset.preparing import Prepared
+from gptcli.dataset.previewing import Preview
 from gptcli.errors import counted, size
 from gptcli.report.text import TokenizerSummary, summary_of
 from gptcli.ui.console import Output, live_display
 
 _MAX_SOURCES = 20
 """Texts that `--verbose` lists."""
+_MAX_SKIPPED = 1000
+"""Skipped files that `--verbose` lists."""
 
 
 class PreparingDisplay:
@@ -67,14 +73,39 @@ def show_prepared(output: Output, prepared: Prepared) -> None:
     if prepared.reused:
         output.note("The text has not changed: using the existing dataset.")
     output.note(describe(prepared.dataset))
+    show_skipped(output, prepared.summary.skipped)
     for source in prepared.dataset.sources[:_MAX_SOURCES]:
         output.detail(f"Text: {source.name}, {counted(source.size, 'byte')}.")
     if more := len(prepared.dataset.sources[_MAX_SOURCES:]):
         output.detail(f"And {counted(more, 'more text')}.")
     if output.as_json:
-        output.json(figures(prepared.dataset) | {"reused": prepared.reused})
+        skipped = [asdict(one) for one in prepared.summary.skipped]
+        output.json(figures(prepared.dataset) | {"reused": prepared.reused, "skipped": skipped})
     else:
         output.result(str(prepared.dataset.path))
+
+
+def show_preview(output: Output, preview: Preview) -> None:
+    """Print what would be read, by format, and the first documents as the result; the rest as notes."""
+    if output.as_json:
+        output.json(asdict(preview))
+        return
+    for note in preview.notes:
+        output.note(note)
+    show_skipped(output, preview.skipped)
+    formats = ", ".join(f"{counted(number, 'file')} of {name}" for name, number in preview.files.items())
+    sizes = f"{counted(preview.documents, 'document')}, {counted(preview.characters, 'character')}"
+    output.result(f"{formats}: {sizes}, {size(preview.bytes)}")
+    for number, beginning in enumerate(preview.beginnings, start=1):
+        output.result(f"\nDocument {number:,}:\n{beginning}")
+
+
+def show_skipped(output: Output, skipped: Sequence[Skipped]) -> None:
+    """List files and folders that were not read, as details."""
+    for one in skipped[:_MAX_SKIPPED]:
+        output.detail(f"Skipped: {one.name} ({one.reason}).")
+    if more := len(skipped[_MAX_SKIPPED:]):
+        output.detail(f"And {more:,} more.")
 
 
 def describe(dataset: Dataset) -> str:

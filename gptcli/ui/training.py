@@ -29,9 +29,9 @@ from gptcli.runs.events import (
 )
 from gptcli.runs.plan import Plan
 from gptcli.runs.time_left import TimeLeft
-from gptcli.ui.chart import Point, axis, curve
+from gptcli.ui.chart import Points, axis, curve
 from gptcli.ui.console import Output, live_display, printable
-from gptcli.ui.preparing import PreparingDisplay, describe, figures
+from gptcli.ui.preparing import PreparingDisplay, describe, figures, show_skipped
 
 SECONDS_BETWEEN_ROWS = 30.0
 LOWEST_CURVE, HIGHEST_CURVE = 6, 20
@@ -91,6 +91,7 @@ class _Progress:
     def __init__(self, output: Output, plan: Plan) -> None:
         for note in [describe(plan.dataset), *plan.notes]:
             output.note(note)
+        show_skipped(output, plan.summary.skipped)
         output.detail(f"Training on {plan.device}, torch.compile {plan.config.train.compile}.")
         self._output = output
         self._max_steps = plan.config.train.max_steps or 0
@@ -100,7 +101,7 @@ class _Progress:
         self._step: StepMetrics | None = None
         self._eval: EvalMetrics | None = None
         self._evaluating: EvalProgress | None = None
-        self._losses: list[Point] = []
+        self._losses = Points(self._max_steps)
         self._spikes = 0
         self._console = output.err
         live = self._console.is_terminal and not output.quiet
@@ -129,7 +130,7 @@ class _Progress:
         self._now, self._evaluating = event.step, None
         if isinstance(event, StepMetrics):
             self._step = event
-            self._losses.append((event.step, event.loss))
+            self._losses.add(event.step, event.loss)
             self._note_spikes(event)
         self._row_if_time()
 
@@ -190,7 +191,7 @@ class _Progress:
         notice = [Text(self.notice, "yellow")] if self.notice else []
         if not self._losses or self._console.options.ascii_only:
             return Group(head, figures, *notice)
-        settled = [point for point in self._losses if point[0] >= FALL_SHARE * now] or self._losses
+        settled = self._losses.since(FALL_SHARE * now) or self._losses.since(0)
         width, room = self._console.width - ECHO_WIDTH, self._console.height - LINES_BESIDE_CURVE
         height = min(max(room, LOWEST_CURVE), HIGHEST_CURVE)
         lines = curve(settled, x_end=self._max_steps, width=width, height=height)

@@ -157,9 +157,9 @@ def test_it_runs_what_users_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         calls["updates"] += 1
         return step(trainer, *arguments)
 
-    def counted_generate(*arguments: Any) -> Any:
+    def counted_generate(*arguments: Any, **settings: Any) -> Any:
         calls["texts"] += 1
-        return generate(*arguments)
+        return generate(*arguments, **settings)
 
     monkeypatch.setattr(Trainer, "step", counted_step)
     monkeypatch.setattr(speed, "generate", counted_generate)
@@ -242,3 +242,30 @@ def test_a_stand_in_has_as_many_ids_as_it_should(size: int) -> None:
     entries = [tokenizer.token_bytes(token) for token in range(size - 1)]
     assert len(set(entries)) == size - 1
     assert tokenizer.emittable.any()
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_limits_are_measured_within_the_free_memory(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    """A GPU of 8 GB has no room for two tensors of 4 GiB."""
+    free, allocated = 1 << 20, list[int]()
+
+    def ones(count: int, **options: object) -> torch.Tensor:
+        allocated.append(4 * count)
+        return torch.zeros(count)
+
+    def randn(*shape: int, dtype: torch.dtype, **options: object) -> torch.Tensor:
+        allocated.append(shape[0] * shape[1] * dtype.itemsize)
+        return torch.zeros(shape, dtype=dtype)
+
+    monkeypatch.setattr(limits, "READ_BYTES", {device: 4 << 30})
+    monkeypatch.setattr(limits, "MATRIX_SIZE", {device: 8192})
+    monkeypatch.setattr(limits, "free_memory", lambda device: free)
+    monkeypatch.setattr(limits, "wait_for", lambda device: None)
+    monkeypatch.setattr(torch, "ones", ones)
+    monkeypatch.setattr(torch, "randn", randn)
+    limits.read_bandwidth(torch.device(device))
+    (read,) = allocated
+    assert free / 8 < read <= free * limits.FREE_SHARE / (2 if device == "cuda" else 1)  # on a GPU it is copied too
+    allocated.clear()
+    limits.matrix_rate(torch.device(device), torch.float32)
+    assert free / 16 < 3 * allocated[0] <= free * limits.FREE_SHARE

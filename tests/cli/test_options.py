@@ -31,7 +31,7 @@ def test_flag_help_and_default_come_from_the_field() -> None:
         ("model.n_layer", "--n-layer", "(default: from the preset)."),
         ("optim.schedule", "--schedule", "(default: from the preset)."),
         ("train.log_every", "--log-every", f"(default: {TrainConfig.model_fields['log_every'].default})."),
-        ("data.include", "--include", "(default: *.txt, *.md). Can be repeated."),
+        ("data.include", "--include", "can be read). Can be repeated."),
         ("tokenizer.vocab_size", "--vocab-size", "(default: 8192)."),
         ("sampling.stop", "--stop", "Can be repeated."),
     ],

@@ -11,9 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from gptcli.dataset.corpus import scan
+from gptcli.config import DataConfig
+from gptcli.dataset.finding import find_sources
 from gptcli.dataset.preparing import tokenize
-from gptcli.dataset.sources import find_sources
+from gptcli.dataset.refusals import utf8_alone
+from gptcli.dataset.scanning import scan
 from gptcli.errors import CorpusError, GptcliError, TokenizerError
 from gptcli.report.text import describe_tokens
 from gptcli.tokenizer.char import char_tokenizer
@@ -21,8 +23,9 @@ from gptcli.tokenizer.tokenizer import Tokenizer
 
 
 def refused(path: str | Path, skip_unknown: Tokenizer | None = None) -> CorpusError:
-    with pytest.raises(CorpusError) as caught, find_sources([str(path)], ["*.txt"]) as sources:
-        scan(sources, lambda _count: None, skip_unknown=skip_unknown)
+    """The error of commands that have no option for another encoding, such as `inspect`."""
+    with pytest.raises(CorpusError) as caught, utf8_alone(), find_sources([str(path)], DataConfig()) as found:
+        scan(found, lambda _count: None, skip_unknown=skip_unknown)
     return caught.value
 
 

@@ -19,25 +19,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gptcli.config import DataConfig
 from gptcli.dataset import readers, sources
-from gptcli.dataset.corpus import Corpus, Document, scan
+from gptcli.dataset.corpus import Corpus
+from gptcli.dataset.documents import Document
+from gptcli.dataset.finding import find_sources
 from gptcli.dataset.plain_text import read_text
-from gptcli.dataset.sources import Source, find_sources
+from gptcli.dataset.scanning import scan
+from gptcli.dataset.sources import Source
 from gptcli.dataset.splits import PartReader, split_parts
 from gptcli.errors import CorpusError, StorageError
 from tests.tokenizer.text_samples import some, texts
 
-TEXT = ("*.txt", "*.md")
+
+def look_at(*inputs: Path | str, **settings: Any) -> Corpus:
+    with find_sources([str(given) for given in inputs], DataConfig(**settings)) as found:
+        return scan(found, lambda _: None)
 
 
-def look_at(*inputs: Path | str, include: tuple[str, ...] = TEXT) -> Corpus:
-    with find_sources([str(given) for given in inputs], include) as files:
-        return scan(files, lambda _: None)
-
-
-def content_of(*inputs: Path | str, include: tuple[str, ...] = TEXT) -> dict[str, str]:
-    with find_sources([str(given) for given in inputs], include) as files:
-        return {file.name: "".join(read_text(file, lambda _: None)) for file in files}
+def content_of(*inputs: Path | str, **settings: Any) -> dict[str, str]:
+    with find_sources([str(given) for given in inputs], DataConfig(**settings)) as found:
+        return {source.name: "".join(read_text(source, lambda _: None)) for source in found.sources}
 
 
 def file_of(folder: Path, name: str, content: bytes | str) -> Path:
@@ -67,8 +69,8 @@ def test_folders_are_read_in_order_and_hidden_ones_are_not(tmp_path: Path) -> No
 
 def test_standard_input_is_read_more_than_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("né".encode())))
-    with find_sources(["-"], TEXT) as files:
-        assert ["".join(read_text(files[0], lambda _: None)) for _ in range(2)] == ["né", "né"]
+    with find_sources(["-"], DataConfig()) as found:
+        assert ["".join(read_text(found.sources[0], lambda _: None)) for _ in range(2)] == ["né", "né"]
     with pytest.raises(CorpusError, match="only once"):
         content_of("-", "-")
 
@@ -93,7 +95,8 @@ def test_standard_input_that_cannot_be_read_or_kept(monkeypatch: pytest.MonkeyPa
 
 
 def test_nothing_of_standard_input_stays_after_a_kill(tmp_path: Path) -> None:
-    script = "from gptcli.dataset.sources import find_sources\nwith find_sources(['-'], ()): pass"
+    script = "from gptcli.config import DataConfig\nfrom gptcli.dataset.finding import find_sources\n"
+    script += "with find_sources(['-'], DataConfig()): pass"
     reader = subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, env=os.environ | {"TMPDIR": str(tmp_path)}
     )
@@ -137,20 +140,21 @@ def test_notes_about_bom_and_crlf(tmp_path: Path) -> None:
     assert (seen.characters, seen.bytes, seen.alphabet[:2]) == (10, 10, ("\n", "\r"))
     assert [note.removeprefix(f"'{path}' ") for note in seen.notes] == [
         "starts with a byte-order mark, which is dropped.",
-        "has CRLF line ends; they are kept.",
+        "has CRLF line ends; they are kept (`data.newline = lf` converts them).",
     ]
     file_of(tmp_path, "b.txt", b"\xef\xbb\xbfone\r\ntwo\r\n")
-    assert look_at(tmp_path).notes[1] == f"2 files have CRLF line ends; they are kept (the first: '{path}')."
+    assert (
+        look_at(tmp_path).notes[2]
+        == f"2 files have CRLF line ends; they are kept (`data.newline = lf` converts them) (the first: '{path}')."
+    )
 
 
 def test_runs_and_datasets_in_a_folder_are_skipped(tmp_path: Path) -> None:
     for name in ("a.txt", "runs/a/README.md", "runs/a/tokenizer.json", "runs/a/checkpoints/x.txt", "runs/notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("text")
-    with find_sources([str(tmp_path)], ("*.txt", "*.md")) as files:
-        assert [file.name for file in files] == ["a.txt", "runs/notes.txt"]
-    with find_sources([str(tmp_path / "runs/a")], ("*.md",)) as files:  # named by itself
-        assert [file.name for file in files] == ["README.md"]
+    assert [*content_of(tmp_path)] == ["a.txt", "runs/notes.txt"]
+    assert [*content_of(tmp_path / "runs/a", include=("*.md",))] == ["README.md"], "named by itself"
 
 
 def test_empty_and_binary_files_in_folders_are_skipped_with_a_note(tmp_path: Path) -> None:
@@ -159,9 +163,11 @@ def test_empty_and_binary_files_in_folders_are_skipped_with_a_note(tmp_path: Pat
     file_of(tmp_path, "picture.txt", b"\x89PNG\0\0")
     seen = look_at(tmp_path)
     assert [document.source.name for document in seen.documents] == ["a.txt"]
-    assert len(seen.notes) == 2
-    assert "picture.txt" in seen.notes[0]
-    assert "empty.txt" in seen.notes[1]
+    assert [(one.name, one.reason) for one in seen.summary.skipped] == [
+        ("empty.txt", "blank"),
+        ("picture.txt", "binary"),
+    ]
+    assert seen.notes == ("1 file read, 2 skipped: 1 blank, 1 binary.",)
 
 
 def test_a_folder_of_blanks(tmp_path: Path) -> None:
@@ -174,19 +180,27 @@ BAD: dict[str, tuple[str, bytes, str, str]] = {
     "empty": ("a.txt", b"", "is empty", "holds text"),
     "only a mark": ("a.txt", b"\xef\xbb\xbf", "is empty", "holds text"),
     "blank": ("a.txt", b" \r\n\t\n", "is blank", "holds text"),
-    "binary": ("a.txt", b"\x7fELF\x02\x01\0\0\0\x05\0\0\0\xff", "is a binary file", "UTF-8"),
-    "NUL": ("a.txt", b"some text\0 and more", "NUL bytes", "UTF-8"),
-    "UTF-16": ("a.txt", "hello\n".encode("utf-16"), "is UTF-16", "iconv -f UTF-16 -t UTF-8"),
-    "UTF-16LE": ("a.txt", "hello né\n".encode("utf-16-le"), "is UTF-16", "iconv -f UTF-16LE -t UTF-8"),
-    "UTF-16BE": ("a.txt", "hello né\n".encode("utf-16-be"), "is UTF-16", "iconv -f UTF-16BE -t UTF-8"),
-    "UTF-32": ("a.txt", "hello\n".encode("utf-32"), "is UTF-32", "iconv -f UTF-32"),
-    "Latin-1": ("a.txt", b"one\ntwo caf\xe9 x\n", r"byte 0xE9 at offset 11, line 2", "iconv -f ISO-8859-1"),
-    "Latin-1 after a mark": ("a.txt", b"\xef\xbb\xbfone\n\xe9 x\n", r"byte 0xE9 at offset 7, line 2", "iconv"),
-    "cut off": ("a.txt", b"one\n\xe2\x82", r"byte 0xE2 at offset 4, line 2", "iconv"),
-    "surrogate": ("a.txt", b"one\xed\xa0\x80", r"byte 0xED at offset 3, line 1", "iconv"),
+    "binary": ("a.txt", b"\x7fELF\x02\x01\0\0\0\x05\0\0\0\xff", "is a binary file", "Name a text"),
+    "NUL": ("a.txt", b"some text\0 and more", "NUL bytes", "Name a text"),
+    "UTF-16": ("a.txt", "hello\n".encode("utf-16"), "is UTF-16", "`data.encoding = utf-16`"),
+    "UTF-16LE": ("a.txt", "hello né\n".encode("utf-16-le"), "is UTF-16", "`data.encoding = utf-16`"),
+    "UTF-16BE": ("a.txt", "hello né\n".encode("utf-16-be"), "is UTF-16", "`data.encoding = utf-16`"),
+    "UTF-32": ("a.txt", "hello\n".encode("utf-32"), "is UTF-32", "`data.encoding = utf-32`"),
+    "Latin-1": ("a.txt", b"one\ntwo caf\xe9 x\n", r"byte 0xE9 at offset 11, line 2", "`data.encoding = latin-1`"),
+    "Latin-1 after a mark": (
+        "a.txt",
+        b"\xef\xbb\xbfone\n\xe9 x\n",
+        r"byte 0xE9 at offset 7, line 2",
+        "`data.encoding = latin-1`",
+    ),
+    "Windows-1252": ("a.txt", b"it\x92s na\xefve\n", r"byte 0x92 at offset 2, line 1", "`data.encoding = cp1252`"),
+    "not Windows-1252": ("a.txt", b"\x81 and \x92\n", r"byte 0x81", "`data.encoding = auto`"),
+    "one bad byte": ("a.txt", "é ü ö ".encode() + b"\xff" + " ä é ü".encode(), r"0xFF", "`data.errors = replace`"),
+    "cut off": ("a.txt", b"one\n\xe2\x82", r"byte 0xE2 at offset 4, line 2", "`data.errors = replace`"),
+    "surrogate": ("a.txt", b"one\xed\xa0\x80", r"byte 0xED at offset 3, line 1", "`data.errors = replace`"),
     "gzip": ("a.txt", b"\x1f\x8b\x08\xff", "is a gzip archive", "Unpack"),
     "zip": ("a.zip", b"text", "is a zip archive", "Unpack"),
-    "parquet": ("a.parquet", b"text", "is a Parquet file", "Unpack"),
+    "parquet": ("a.parquet", b"text", "Parquet file|further packages", ""),
     "pt": ("a.PT", b"text", r"is a data file \(.pt\)", "text file"),
     "bin": ("a.bin", b"text", r"is a data file \(.bin\)", "text file"),
     "pkl": ("a.pkl", b"text", r"is a data file \(.pkl\)", "text file"),

@@ -5,9 +5,11 @@ The readers of documents have theirs in `document_targets`.
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,9 +24,20 @@ from gptcli.checkpoints.model_folder import read_model_config
 from gptcli.checkpoints.names import checkpoint_name
 from gptcli.checkpoints.run_folder import newest_run, read_run
 from gptcli.checkpoints.tensors import tensor_file
-from gptcli.config import ModelConfig, SamplingConfig, build_config, load_config_file, parse_section, to_toml
+from gptcli.config import (
+    DataConfig,
+    ModelConfig,
+    SamplingConfig,
+    build_config,
+    load_config_file,
+    parse_section,
+    to_toml,
+)
 from gptcli.config.values import parse_setting
+from gptcli.dataset.finding import find_sources
 from gptcli.dataset.folder import open_dataset
+from gptcli.dataset.scanning import scan
+from gptcli.dataset.splits import PartReader, split_parts
 from gptcli.generation.context_window import require_memory
 from gptcli.generation.loaded_model import open_model
 from gptcli.generation.prompt import read_prompt
@@ -210,7 +223,7 @@ class HuggingFaceConfig(Target):
 
 
 class Corpus(Target):
-    suffixes = (".txt", ".txt", ".md", ".py", ".gz", ".bin", "", ".parquet")
+    suffixes: tuple[str, ...] = (".txt", ".txt", ".md", ".py", ".gz", ".bin", "", ".parquet", ".txt.bz2", ".txt.xz")
 
     def prepare(self, random: Random) -> None:
         for path in self.folder.iterdir():
@@ -224,6 +237,56 @@ class Corpus(Target):
     def run(self) -> None:
         describe_text(self.path)
         describe_text(self.folder)
+
+
+class Rows(Target):
+    """A file of rows, packed or not, with any settings that say how to read it."""
+
+    rows: tuple[dict[str, Any], ...] = (
+        *({"id": number, "text": line, "a": {"b": None}} for number, line in enumerate(["one", 'a "b", c', "é😀\n"])),
+        {"messages": [{"role": "user", "content": "Hi"}], "text": ""},
+    )
+    settings: tuple[dict[str, Any], ...] = ({}, {}, {"errors": "skip"}, {"errors": "replace"}, {"text_field": "a.b"})
+    encodings = ("utf-8", "utf-8", "utf-8", "auto", "utf-16", "cp1252", "shift_jis", "utf-7", "idna", "unicode_escape")
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        texts = [{"text": row["text"] or "x", "n": str(number)} for number, row in enumerate(self.rows)]
+        table = "n,text\r\n" + "".join(f'{row["n"]},"{row["text"].replace(chr(34), chr(34) * 2)}"\r\n' for row in texts)
+        lines = "".join(json.dumps(row) + "\n" for row in self.rows)
+        self.seeds = {
+            ".jsonl": lines.encode(),
+            ".json": json.dumps(self.rows, indent=1, ensure_ascii=False).encode(),
+            ".csv": table.encode(),
+            ".tsv": table.replace(",", "\t").encode(),
+        }
+        if find_spec("pyarrow"):
+            import pyarrow
+            import pyarrow.parquet
+
+            sink = pyarrow.BufferOutputStream()
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(texts), sink)
+            self.seeds[".parquet"] = sink.getvalue().to_pybytes()
+
+    def prepare(self, random: Random) -> None:
+        for path in self.folder.iterdir():
+            path.unlink()
+        suffix = random.choice([*self.seeds])
+        is_text = suffix != ".parquet" and random.random() < 0.5
+        content = self.seeds[suffix]
+        content = mutated_text(content.decode(), random) if is_text else mutated_bytes(content, random)
+        if random.random() < 0.2:
+            content, suffix = mutated_bytes(gzip.compress(content), random), f"{suffix}.gz"
+        self.path = self.folder / f"rows{suffix}"
+        self.path.write_bytes(content)
+        self.data = DataConfig(**random.choice(self.settings), encoding=random.choice(self.encodings))
+
+    def run(self) -> None:
+        with find_sources([str(self.path)], self.data) as found:
+            corpus = scan(found, lambda _count: None)
+            for split in split_parts(corpus, corpus.characters // 2):
+                reader = PartReader(corpus)
+                "".join(text for part in split for text in reader.read(part)).encode()
 
 
 class Prompt(Target):
@@ -324,6 +387,7 @@ TARGETS: dict[str, type[Target]] = {
     "weights": Weights,
     "model-config": HuggingFaceConfig,
     "corpus": Corpus,
+    "rows": Rows,
     "prompt": Prompt,
     "sampling": SamplingOptions,
     "resume": Resume,

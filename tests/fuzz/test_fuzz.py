@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gptcli.checkpoints import small_files
+from gptcli.dataset.readers import READERS
 from tests.fuzz import document_targets, targets
 from tests.fuzz.checking import survives
 from tests.fuzz.target import Target
@@ -31,6 +32,11 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return TARGETS[request.param](tmp_path_factory.mktemp(request.param))
 
 
+def test_every_document_format_has_a_target() -> None:
+    formats = {suffix[1:] for suffix, reader in READERS.items() if "dataset.formats" in reader.__module__}
+    assert formats - {"htm"} <= document_targets.DOCUMENT_TARGETS.keys()
+
+
 @slow
 @given(random=st.randoms(use_true_random=False))
 def test_every_input_is_used_or_refused(target: Target, random: Random) -> None:
@@ -48,6 +54,9 @@ def test_what_is_valid_is_accepted(name: str, tmp_path: Path, monkeypatch: pytes
     if name == "sampling":
         monkeypatch.setattr(TARGETS[name], "values", (1,))
         monkeypatch.setattr(TARGETS[name], "fields", ("top_k", "seed", "temperature", "top_p"))
+    if name == "rows":
+        monkeypatch.setattr(TARGETS[name], "settings", ({},))
+        monkeypatch.setattr(TARGETS[name], "encodings", ("utf-8",))
     if name == "corpus":
         monkeypatch.setattr(TARGETS[name], "suffixes", (".txt",))
     accepted = [survives(target, Random(number)) for target in [TARGETS[name](tmp_path)] for number in range(10)]

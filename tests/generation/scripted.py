@@ -19,9 +19,12 @@ def script(monkeypatch: pytest.MonkeyPatch, rows: Sequence[Sequence[int]], vocab
     class ScriptedWindow:
         slides = 0
 
-        def __init__(self, model: GPT, batch_size: int) -> None:
+        def __init__(self, model: GPT, batch_size: int, decoders: object) -> None:
             assert batch_size == len(rows)
             self.step = -1
+
+        def close(self) -> None:
+            pass
 
         def prefill(self, prompt: Tensor) -> Tensor:
             return self.append(prompt)

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +20,7 @@ from torch import Tensor
 from gptcli.config import SamplingConfig
 from gptcli.generation import context_window, cuda_graphs
 from gptcli.generation.context_window import ContextWindow
-from gptcli.generation.cuda_graphs import Step
+from gptcli.generation.cuda_graphs import GraphDecoders, Step
 from gptcli.generation.sampler import Sampler
 from gptcli.generation.stream import _steps
 from gptcli.model.cache import StaticCacheView
@@ -49,7 +53,7 @@ def capture(monkeypatch: pytest.MonkeyPatch) -> FakeCapture:
     """Steps are captured from the second token on, at first for two cached tokens."""
     made = FakeCapture()
     monkeypatch.setattr(context_window, "supports_cuda_graphs", lambda model: True)
-    monkeypatch.setattr(context_window, "cuda_graph_capture", lambda device: made)
+    monkeypatch.setattr(cuda_graphs, "cuda_graph_capture", lambda device: made)
     monkeypatch.setattr(context_window, "EAGER_STEPS", 1)
     monkeypatch.setattr(cuda_graphs, "FIRST_VISIBLE", 2)
     return made
@@ -101,13 +105,13 @@ def test_a_step_that_cannot_be_captured_runs_eagerly(capture: FakeCapture, monke
         step()
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    monkeypatch.setattr(context_window, "cuda_graph_capture", lambda device: refuse)
+    monkeypatch.setattr(cuda_graphs, "cuda_graph_capture", lambda device: refuse)
     check_slides(8, 1)
     assert tries == 1
 
 
 def test_experts_and_cpus_use_no_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(context_window, "cuda_graph_capture", None)
+    monkeypatch.setattr(cuda_graphs, "cuda_graph_capture", None)
     check_slides(8, 1)
     experts = next(name for name in VARIANTS if variant(name).n_expert)
     assert not cuda_graphs.supports_cuda_graphs(random_model(variant(experts)))
@@ -127,7 +131,7 @@ def test_the_memory_that_a_graph_reads_stays_alive(capture: FakeCapture, monkeyp
         return lambda: logits
 
     monkeypatch.setattr(StaticCacheView, "__init__", watched)
-    monkeypatch.setattr(context_window, "cuda_graph_capture", lambda device: forgetful)
+    monkeypatch.setattr(cuda_graphs, "cuda_graph_capture", lambda device: forgetful)
     model = random_model(variant("gpt2"))
     window = ContextWindow(model, 1)
     window.prefill(torch.tensor([[1]]))
@@ -165,3 +169,184 @@ def test_late_copies_change_no_ids_and_no_slides() -> None:
     late = steps_of(model, LateCopy())
     assert late == steps_of(model, None)
     assert {slides for _, slides in late} == {0, 1, 2, 3, 4}
+
+
+class Conversation:
+    """A loaded model's texts, one after another; `steps` is a running one."""
+
+    def __init__(self, decoders: GraphDecoders | None) -> None:
+        self.model, self.decoders = random_model(variant("gpt2", block_size=8)), decoders
+
+    def steps(self, texts: int, seed: int) -> Iterator[tuple[list[int], int]]:
+        config = SamplingConfig(num_samples=texts, max_new_tokens=20, seed=seed)
+        prompt = torch.tensor([[1, 2, 3]])
+        sampler = Sampler(config, torch.ones(23, dtype=torch.bool), prompt, prompt.device)
+        return _steps(ContextWindow(self.model, texts, self.decoders), sampler, prompt, 20, None)
+
+
+def eager(monkeypatch: pytest.MonkeyPatch, texts: int, seed: int) -> list[tuple[list[int], int]]:
+    with monkeypatch.context() as patch:
+        patch.setattr(context_window, "supports_cuda_graphs", lambda model: False)
+        return [*Conversation(None).steps(texts, seed)]
+
+
+def test_graphs_are_kept_from_text_to_text(capture: FakeCapture, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Conversation(GraphDecoders())
+    for texts in (1, 3):
+        for seed in (5, 6, 7):
+            assert [*kept.steps(texts, seed)] == eager(monkeypatch, texts, seed)
+    first = capture.captures
+    assert [*kept.steps(1, 8)] == eager(monkeypatch, 1, 8)
+    assert capture.captures == first
+    assert first < 2 * 4, "two graphs for each number of texts, or three"
+
+
+def test_texts_in_turn_never_share_a_cache(capture: FakeCapture, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Conversation(GraphDecoders())
+    [*kept.steps(2, 1)]
+    one, other = zip(*zip(kept.steps(2, 5), kept.steps(2, 6), strict=True), strict=True)
+    assert [*one] == eager(monkeypatch, 2, 5)
+    assert [*other] == eager(monkeypatch, 2, 6)
+
+
+def test_a_text_that_is_abandoned_gives_its_decoder_back(capture: FakeCapture) -> None:
+    kept = Conversation(GraphDecoders())
+    steps = kept.steps(1, 5)
+    for _ in range(6):
+        next(steps)
+    steps.close()  # type: ignore[attr-defined]
+    assert kept.decoders is not None
+    assert kept.decoders.borrow(1) is not None
+
+
+def test_infinity_from_an_earlier_text_does_no_harm(capture: FakeCapture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A masked infinity times zero would be NaN."""
+    kept = Conversation(GraphDecoders())
+    [*kept.steps(1, 1)]
+    assert kept.decoders is not None
+    (decoder,) = kept.decoders._idle.values()
+    for part in decoder.cache.keys + decoder.cache.values:
+        part.fill_(float("inf"))
+    assert [*kept.steps(1, 5)] == eager(monkeypatch, 1, 5)
+
+
+def test_the_decoder_that_was_not_used_for_the_longest_time_is_dropped(capture: FakeCapture) -> None:
+    kept = Conversation(decoders := GraphDecoders())
+    for texts in (1, 2, 3, 4, 1, 5):
+        [*kept.steps(texts, 1)]
+    assert [*decoders._idle] == [3, 4, 1, 5]
+    decoders.clear()
+    assert decoders.borrow(1) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "tries"), [(RuntimeError("not permitted"), 1), (torch.OutOfMemoryError("CUDA out of memory"), 3)]
+)
+def test_a_step_that_cannot_be_captured_is_not_tried_for_every_text(
+    capture: FakeCapture, monkeypatch: pytest.MonkeyPatch, error: RuntimeError, tries: int
+) -> None:
+    """Too little memory is no lasting reason."""
+    tried: list[Step] = []
+
+    def refuse(step: Step) -> Step:
+        tried.append(step)
+        raise error
+
+    monkeypatch.setattr(cuda_graphs, "cuda_graph_capture", lambda device: refuse)
+    kept = Conversation(GraphDecoders())
+    for seed in (1, 2, 3):
+        assert [*kept.steps(1, seed)] == eager(monkeypatch, 1, seed)
+    assert len(tried) == tries
+
+
+class FakeDriver:
+    """torch's CUDA graphs and its allocator, as far as a capture uses them; `calls` lists what was called.
+
+    As in torch, `capture_end` leaves the memory pool only if the capture is intact, and `reset` releases it only then.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[str] = []
+        self.pool: Callable[[], object] = lambda: None
+        self.breaks = False
+        """Whether a step that fails breaks the capture too."""
+        self.failed = False
+        driver = self
+
+        class Graph:
+            ended = False
+
+            def capture_begin(self, pool: tuple[int, int], capture_error_mode: str) -> None:
+                driver.calls.append(f"begin {pool}")
+
+            def capture_end(self) -> None:
+                if driver.failed and driver.breaks:
+                    raise torch.AcceleratorError("CUDA error: operation failed due to a previous error during capture")
+                if not self.ended:
+                    driver.calls.append("end")
+                self.ended = True
+
+            def pool(self) -> tuple[int, int]:
+                if not self.ended:
+                    raise RuntimeError("Called CUDAGraph::pool() without a preceding successful capture.")
+                return 0, 1
+
+            def reset(self) -> None:
+                driver.calls.append("release")
+
+            def replay(self) -> None:
+                driver.calls.append("replay")
+
+        def leave(device: int, pool: tuple[int, int]) -> None:
+            if "end" in driver.calls:
+                raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
+            driver.calls.append("end")
+
+        stream = SimpleNamespace(
+            device=torch.device("cuda", 1), wait_stream=lambda other: None, synchronize=lambda: None
+        )
+
+        class Pool:
+            id = 0, 1
+
+            def __init__(self) -> None:
+                driver.pool = weakref.ref(self)
+
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+        monkeypatch.setattr(torch.cuda, "MemPool", Pool)
+        monkeypatch.setattr(torch.cuda, "Stream", lambda device: stream)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+        monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+        monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+        monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", leave)
+        monkeypatch.setattr(torch._C, "_cuda_releasePool", lambda device, pool: driver.calls.append("release"))
+
+
+def test_all_graphs_share_a_memory_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = FakeDriver(monkeypatch)
+    capture = cuda_graphs.cuda_graph_capture(torch.device("cuda", 1))
+    replays = [capture(lambda: torch.ones(2)), capture(lambda: torch.zeros(2))]
+    assert driver.calls == ["begin (0, 1)", "end"] * 2
+    assert [replay().tolist() for replay in replays] == [[1, 1], [0, 0]]
+    gc.collect()
+    assert driver.pool() is not None
+    del capture
+    gc.collect()
+    assert driver.pool() is None
+
+
+@pytest.mark.parametrize("breaks", [True, False])
+def test_a_failed_capture_leaves_and_releases_the_pool_once(monkeypatch: pytest.MonkeyPatch, breaks: bool) -> None:
+    driver = FakeDriver(monkeypatch)
+    driver.breaks = breaks
+    calls = count()
+
+    def step() -> Tensor:
+        if next(calls):  # the first one is the warm-up
+            driver.failed = True
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return torch.ones(2)
+
+    with pytest.raises(RuntimeError, match="not permitted"):
+        cuda_graphs.cuda_graph_capture(torch.device("cuda", 1))(step)
+    assert driver.calls == ["begin (0, 1)", "end", "release"]

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from gptcli.cli import threads
+from gptcli.generation import placement
 from gptcli.generation.placement import MANY_TEXTS, ONE_THREAD_BELOW, bind_submodules, decoding_threads, place
 from gptcli.model.gpt import MLP
 from gptcli.model.int8 import Int8GPT
@@ -22,6 +23,14 @@ CPU = torch.device("cpu")
 def test_bound_submodules_compute_the_same(name: str) -> None:
     ids = torch.randint(0, 23, (2, 12), generator=torch.Generator().manual_seed(0))
     assert bind_submodules(random_model(variant(name)))(ids).equal(random_model(variant(name))(ids))
+
+
+def test_the_process_is_set_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without TF32: a text in float32 is that of other programs."""
+    used: list[tuple[object, ...]] = []
+    monkeypatch.setattr(placement, "use_device", lambda *choice: used.append(choice))
+    place(random_model(variant("gpt2")), CPU, "float32")
+    assert used == [(CPU,)]
 
 
 def test_submodules_are_plain_attributes() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import math
+from collections.abc import Iterable, Iterator
+from itertools import islice, repeat
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,7 +18,8 @@ from gptcli.generation import scoring
 from gptcli.generation.loaded_model import LoadedModel
 from gptcli.generation.scoring import strided_windows
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
-from gptcli.model.gpt import GPT
+from gptcli.model import loss
+from gptcli.model.gpt import GPT, gpt_on_meta
 from gptcli.model.resize import with_context
 from gptcli.tokenizer.char import char_tokenizer
 
@@ -77,9 +82,9 @@ def test_control_scoring_from_another_token_on_changes_the_figure(
     expected = transformers_loss(folder, folder.tokenizer.encode(TEXT), 8)
     true_windows = strided_windows
 
-    def shifted(*sizes: int) -> list[scoring.ScoredWindow]:
-        windows = true_windows(*sizes)
-        return [scoring.ScoredWindow(w.begin, w.end, min(w.end, w.first_scored + 1)) for w in windows]
+    def shifted(parts: Iterable[np.ndarray], context: int, stride: int) -> Iterator[scoring.ScoredWindow]:
+        for window in true_windows(parts, context, stride):
+            yield scoring.ScoredWindow(window.ids, min(len(window.ids), window.first_scored + 1))
 
     monkeypatch.setattr(scoring, "strided_windows", shifted)
     assert score(folder, tmp_path / "a.txt", 8) != pytest.approx(expected, rel=FLOAT32)
@@ -87,8 +92,81 @@ def test_control_scoring_from_another_token_on_changes_the_figure(
 
 @pytest.mark.parametrize(("tokens", "stride"), [(2, 1), (16, 16), (17, 4), (50, 7), (33, 15)])
 def test_with_overlap_every_token_but_the_first_is_scored_once(tokens: int, stride: int) -> None:
-    scored = [place for w in strided_windows(tokens, 16, stride) for place in range(w.first_scored, w.end)]
+    windows = strided_windows([np.arange(tokens)], 16, stride)
+    scored = [place for window in windows for place in window.ids[window.first_scored :].tolist()]
     assert scored == [place for place in range(1, tokens) if stride < 16 or place % 16]
+
+
+def whole_windows(tokens: int, context: int, stride: int) -> list[tuple[list[int], int]]:
+    """The windows of a text that is in memory as a whole: their ids, and the first scored place in each."""
+    found, scored_to = [], 0
+    for begin in range(0, tokens, stride):
+        end = min(begin + context, tokens)
+        found.append((list(range(begin, end)), max(begin + 1, scored_to) - begin))
+        scored_to = end
+        if end == tokens:
+            break
+    return found
+
+
+@pytest.mark.parametrize("stride", [1, 3, 5, 8])
+@pytest.mark.parametrize("tokens", [1, 2, 7, 8, 9, 13, 16, 17, 40])
+def test_parts_of_any_length_give_the_windows_of_the_whole_text(
+    tokens: int, stride: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scoring, "PART_TOKENS", 11)
+    for cuts in ([], [1], [5], [3, 4, 9], list(range(1, 40)), [8, 16]):
+        parts = np.split(np.arange(tokens, dtype=np.uint16), [cut for cut in cuts if cut < tokens])
+        windows = [(window.ids.tolist(), window.first_scored) for window in strided_windows(parts, 8, stride)]
+        assert windows == whole_windows(tokens, 8, stride)
+
+
+def test_windows_come_while_the_text_is_read() -> None:
+    endless = strided_windows(repeat(np.arange(5)), 16, 4)
+    assert len(next(islice(endless, 5000, None)).ids) == 16
+
+
+def test_a_long_text_is_read_as_it_is_scored(
+    folder: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory does not grow with the text: neither its windows nor their losses wait for the end."""
+    live: list[int] = []
+    plain = scoring._nats
+
+    def watched(model: GPT, windows: list[scoring.ScoredWindow]) -> torch.Tensor:
+        gc.collect()
+        live.append(sum(type(thing) in (torch.Tensor, scoring.ScoredWindow) for thing in gc.get_objects()))
+        return plain(model, windows)
+
+    monkeypatch.setattr(scoring, "_nats", watched)
+    monkeypatch.setattr(scoring, "BATCH_TOKENS", {"cpu": 4 * CONTEXT})
+    score(folder, tmp_path / "a.txt", 4)
+    assert len(live) > 10
+    assert len(set(live[2:-2])) == 1, "the first and the last window have other shapes"
+
+
+def test_the_host_waits_for_many_batches_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the meta device, where values cannot be read, only the end fails."""
+    monkeypatch.setitem(scoring.BATCH_TOKENS, "meta", 4 * CONTEXT)
+    monkeypatch.setitem(loss.PLAIN_LOGITS, "meta", 1 << 20)
+    model = gpt_on_meta(ModelConfig(vocab_size=7, n_layer=1, n_head=2, n_embd=16, block_size=CONTEXT)).eval()
+    seen: list[int] = []
+    with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
+        scoring._score_windows(
+            model, strided_windows([np.arange(500) % 7], CONTEXT, 4), lambda count, last: seen.append(count)
+        )
+    assert seen[-1] == len(whole_windows(500, CONTEXT, 4))
+    assert 10 < len(seen) < scoring.LOSSES_AT_ONCE
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 1000])
+def test_losses_read_together_are_those_read_one_by_one(
+    folder: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(scoring, "BATCH_TOKENS", {"cpu": CONTEXT})
+    expected = score(folder, tmp_path / "a.txt", 4)
+    monkeypatch.setattr(scoring, "LOSSES_AT_ONCE", at_once)
+    assert score(folder, tmp_path / "a.txt", 4) == expected
 
 
 def test_bits_and_totals(folder: LoadedModel, tmp_path: Path) -> None:

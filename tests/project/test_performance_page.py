@@ -68,8 +68,11 @@ def test_figures_of_other_questions_stay(tmp_path: Path) -> None:
     results.mkdir()
     figures.write_text(json.dumps({"old": {"a": 1}, "training": {"a": 1}}), encoding="utf-8")
     (results / "training.json").write_text('{"a": 2}', encoding="utf-8")
-    (results / "gpu.json").write_text('{"device": "cpu"}', encoding="utf-8")  # the path in small
+    (results / "gpu").mkdir()
+    (results / "gpu" / "speed.json").write_text('{"device": "cpu"}', encoding="utf-8")  # the test on a CPU
     assert gather(results, figures) == {"old": {"a": 1}, "training": {"a": 2}}
+    (results / "gpu" / "speed.json").write_text('{"device": "cuda"}', encoding="utf-8")
+    assert gather(results, figures)["gpu"] == {"device": "cuda"}
 
 
 def test_notes_and_machines_are_told() -> None:

@@ -13,8 +13,20 @@ import gptcli
 from tests.conftest import ROOT
 
 PUBLIC = {
-    *("train", "plan", "load", "tokenize", "inspect", "export", "benchmark"),
-    *("Run", "Plan", "LoadedModel", "Piece", "Sample", "Scores", "Prepared", "Report", "Exported", "SpeedReport"),
+    *("train", "plan", "preview", "load", "tokenize", "inspect", "export", "benchmark"),
+    *(
+        "Run",
+        "Plan",
+        "Preview",
+        "LoadedModel",
+        "Piece",
+        "Sample",
+        "Scores",
+        "Prepared",
+        "Report",
+        "Exported",
+        "SpeedReport",
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""The README's commands work: its blocks marked `ci` are run, one after another, as a newcomer would type them.
+"""The commands of the README and of docs/data.md work: the blocks marked `ci` are run, as a newcomer would type them.
 
 A block is fenced as ```` ```sh ci ````. All blocks share one folder, in which `book.txt` lies, and `gptcli` is on the
 path. Each is a shell of its own, which stops at the first command that fails.
@@ -59,6 +59,13 @@ def test_the_readme_works(tmp_path: Path, corpus: str) -> None:
     assert blocks, "the README has no block marked ci"
     (tmp_path / "book.txt").write_text(corpus, encoding="utf-8")
     run_blocks(blocks, tmp_path)
+
+
+def test_the_page_about_data_works(tmp_path: Path) -> None:
+    blocks = ci_blocks((ROOT / "docs/data.md").read_text(encoding="utf-8"))
+    assert len(blocks) >= 5
+    printed = run_blocks(blocks, tmp_path)
+    assert all(text in printed for text in ("The second row.", "The first summary.", "user: Hello", "It’s naïve."))
 
 
 SAMPLE = """\

@@ -51,12 +51,6 @@ def test_another_text(folder: Path) -> None:
     assert "trained on 'book', not on 'other'" in refused("other.txt").message
 
 
-def test_a_text_that_is_named_twice() -> None:
-    error = refused(["book.txt", "book.txt"])
-    assert "'book.txt' is named 2 times" in error.message
-    assert "init_from" not in error.hint
-
-
 def test_another_tokenizer(folder: Path) -> None:
     error = refused("book.txt", {"tokenizer.kind": "bpe"})
     assert "another tokenizer" in error.message

@@ -12,6 +12,7 @@ from gptcli.checkpoints.run_folder import read_run
 from gptcli.config import load_config_file
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import CorpusError, DeviceError, ModelFolderError, OutOfMemoryError, StorageError, UsageError, size
+from gptcli.model import devices
 from gptcli.model.memory import training_memory
 from gptcli.runs import completion
 from gptcli.runs.decision import NewRun, Resume, decide, training_device
@@ -175,6 +176,24 @@ def test_stated_steps_replace_stored_epochs(dataset: Dataset, tmp_path: Path) ->
     assert plan_for(asked, decide(asked), dataset, CPU).config == stored
 
 
+@pytest.mark.parametrize(("dtype", "in_tf32"), [("float32", True), ("float32", False), ("bfloat16", True)])
+def test_products_in_tf32_are_noted_where_they_are(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, in_tf32: bool
+) -> None:
+    monkeypatch.setattr(completion, "trains_in_tf32", lambda device, deterministic: in_tf32)
+    noted = note(plan(dataset, tmp_path / "run", {"train.dtype": dtype}), "Dtype: ")
+    assert ("TF32" in noted) is (in_tf32 and dtype == "float32")
+
+
+def test_a_gpu_that_auto_leaves_out_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    monkeypatch.setattr(devices, "_gpu_problem", lambda device: "No kernels.")
+    device, told = device_of(request({"train.device": None}, out=tmp_path / "run"))
+    assert device == CPU
+    assert "No kernels." in told
+
+
 def test_a_run_stays_on_its_device_unless_another_is_stated(
     dataset: Dataset, stopped: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,6 +201,7 @@ def test_a_run_stays_on_its_device_unless_another_is_stated(
     silent = request({"train.device": None}, out=stopped)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(devices, "_gpu_problem", lambda device: "")
     assert device_of(request({"train.device": None}, out=stopped.with_name("new"))) == (torch.device("cuda"), "")
     assert device_of(silent) == (CPU, "")
     stated = request({"train.device": "cuda:0"}, out=stopped)

@@ -68,6 +68,15 @@ def test_pieces_equal_whole_control_words(bpe: Tokenizer, monkeypatch: pytest.Mo
     assert not pieces_equal_whole(bpe, text, [])
 
 
+@some
+@given(found=st.lists(texts, max_size=12), short=st.integers(1, 30), group=st.integers(1, 40))
+def test_short_and_long_texts_in_groups(bpe: Tokenizer, found: list[str], short: int, group: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bytelevel, "_SHORT_CHARACTERS", short)
+        patch.setattr(bytelevel, "_GROUP_CHARACTERS", group)
+        assert [ids.tolist() for ids in bpe.encode_texts(found)] == [bpe.encode(text) for text in found]
+
+
 def test_word_memory_that_overflows_changes_nothing(bpe: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoder, "_MAX_WORDS", 3)
     monkeypatch.setattr(pattern, "PIECE_CHARACTERS", 20)

@@ -34,7 +34,7 @@ TEXTS = [f"{LESSON * (1 + number % 3)} {number} new{number}word don't" for numbe
 def always_several(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "cores", lambda: 4)
     monkeypatch.setattr(processes, "BYTES_EACH", 1)
-    monkeypatch.setattr(processes, "_BATCH_TEXTS", 2)
+    monkeypatch.setattr(processes, "_BATCH_CHARACTERS", 2 * len(LESSON))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""torch.compile: where it is used, and the fallback where it fails. The compiler itself is not run here."""
+"""torch.compile: where it is used, and the fallback where it fails. No kernels are generated here."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from torch import Tensor
 
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import DeviceError
+from gptcli.model.gpt import GPT
 from gptcli.runs.events import Note
 from gptcli.training import compilation
-from tests.runs.small_runs import assert_same_end, run
+from gptcli.training.trainer import Trainer
+from tests.runs.small_runs import assert_same_end, plan, run
 
 Hidden = Callable[..., Tensor]
 
@@ -137,3 +139,115 @@ def test_experts_are_part_of_the_attempt(dataset: Dataset, tmp_path: Path, monke
     monkeypatch.setattr(torch, "compile", without_routing)
     with pytest.raises(DeviceError, match="no routing"):
         run(dataset, tmp_path / "run", {"train.compile": "on", "model.n_expert": 2})
+
+
+def test_the_evaluation_is_part_of_the_attempt(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Evaluations are compiled separately; one that failed or took a minute in the middle would be a surprise."""
+    modes: list[bool] = []
+
+    def only_trains(hidden: Hidden, dynamic: bool) -> Hidden:
+        def compiled(ids: Tensor, *others: Any) -> Tensor:
+            modes.append(torch.is_inference_mode_enabled())
+            if torch.is_inference_mode_enabled():
+                raise RuntimeError("no evaluation")
+            return hidden(ids, *others)
+
+        return compiled
+
+    monkeypatch.setattr(torch, "compile", only_trains)
+    with pytest.raises(DeviceError, match="no evaluation"):
+        run(dataset, tmp_path / "run", {"train.compile": "on"})
+    assert modes == [False, True]
+
+
+def test_a_trainer_that_does_not_evaluate_compiles_no_evaluation(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[bool] = []
+
+    def watched(hidden: Hidden, dynamic: bool) -> Hidden:
+        def compiled(ids: Tensor, *others: Any) -> Tensor:
+            modes.append(torch.is_inference_mode_enabled())
+            return hidden(ids, *others)
+
+        return compiled
+
+    monkeypatch.setattr(torch, "compile", watched)
+    trainer = Trainer(plan(dataset, tmp_path / "run", {"train.compile": "on"}).config, dataset, torch.device("cpu"))
+    assert not trainer.is_compiled
+    trainer.compile(evaluates=False)
+    assert trainer.is_compiled
+    assert modes == [False]
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_inductor_is_deterministic_where_training_is(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deterministic: bool
+) -> None:
+    given: list[dict[str, Any]] = []
+
+    def watched(hidden: Hidden, **settings: Any) -> Hidden:
+        given.append(settings)
+        return hidden
+
+    monkeypatch.setattr(torch, "compile", watched)
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: deterministic)
+    run(dataset, tmp_path / "run", {"train.compile": "on"})
+    (settings,) = given
+    assert settings.pop("dynamic") is False
+    assert settings == ({"options": {"deterministic": True}} if deterministic else {})
+
+
+def test_this_torch_knows_the_option() -> None:
+    options = torch._inductor.list_options()
+    assert "deterministic" in options
+
+
+def test_checkpointing_needs_no_compiling(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, Any]] = []
+    plain = GPT.hidden
+
+    def hidden(self: GPT, *inputs: Any, **settings: Any) -> Tensor:
+        given.append(settings)
+        return plain(self, *inputs, **settings)
+
+    monkeypatch.setattr(GPT, "hidden", hidden)
+    made = plan(dataset, tmp_path / "run", {"train.activation_checkpointing": True})
+    Trainer(made.config, dataset, torch.device("cpu")).step()
+    assert given == [{"activation_checkpointing": True}]
+
+
+def check_nothing_is_compiled_later(dataset: Dataset, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs: list[object] = []
+    plain = torch.compile
+
+    def backend(graph: Any, inputs: object) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", lambda hidden, dynamic: plain(hidden, dynamic=dynamic, backend=backend))
+    flags = {"train.compile": "on", "train.micro_batch_size": 2}
+    trainer = Trainer(plan(dataset, folder / "run", flags).config, dataset, torch.device("cpu"))
+    trainer.compile()
+    compiled = len(graphs)
+    trainer.step()
+    trainer.evaluate()
+    trainer.step()
+    assert compiled == len(graphs) > 1
+
+
+def test_nothing_is_compiled_after_the_attempt(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With torch's own tracing, but without its slow part, the generation of kernels."""
+    check_nothing_is_compiled_later(dataset, tmp_path, monkeypatch)
+
+
+def test_control_an_attempt_without_an_evaluation(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compilation, "loss_sum", lambda *arguments: None)
+    with pytest.raises(AssertionError):
+        check_nothing_is_compiled_later(dataset, tmp_path, monkeypatch)

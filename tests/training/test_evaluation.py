@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,3 +111,23 @@ def test_compiled_states_are_used_for_whole_batches_only() -> None:
         )
     )
     assert shapes == [(3, 8), (3, 8)]
+
+
+@pytest.mark.parametrize("tokens", [40, 61])
+def test_the_loss_is_the_sum_of_the_batches_and_memory_stays_flat(tokens: int) -> None:
+    """A tensor kept for each batch, between the large ones of the passes, would fragment the heap."""
+    model, split, live, sums = GPT(TINY), split_of(tokens), [], []
+    plain = evaluation.loss_sum
+
+    def watched(*arguments: Any) -> torch.Tensor:
+        gc.collect()
+        live.append(sum(type(thing) is torch.Tensor for thing in gc.get_objects()))
+        sums.append(plain(*arguments).item())
+        return torch.tensor(sums[-1])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluation, "loss_sum", watched)
+        loss = mean_loss(evaluation_batches(model, split, batch_size=1, max_tokens=10**6, dtype=torch.float32))
+    assert loss == float(torch.tensor(sums).double().sum()) / (tokens - 1)
+    assert len(live) >= 4
+    assert len(set(live[:-1])) == 1, "the last window may be shorter"

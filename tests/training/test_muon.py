@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from gptcli.config import ModelConfig, OptimConfig
 from gptcli.dataset.folder import Dataset
@@ -140,3 +142,27 @@ def test_control_a_resume_that_forgets_the_momentum(
     monkeypatch.setattr(Optimizer, "load_tensors", forgetful)
     with pytest.raises(AssertionError):
         check_resume(dataset, tmp_path)
+
+
+class Operations(TorchDispatchMode):
+    """Counts operations, views aside: on a GPU each is a kernel that the host launches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
+        self.count += not func.is_view
+        return func(*args, **(kwargs or {}))
+
+
+def test_more_layers_are_no_more_operations() -> None:
+    counts = []
+    for layers in (1, 6):
+        model = GPT(CONFIG.model_copy(update={"n_layer": layers}))
+        optimizer = muon.muon_over(model, OPTIM)
+        random_gradients(model, 0)
+        with Operations() as operations:
+            optimizer.step()
+        counts.append(operations.count)
+    assert counts[0] == counts[1]

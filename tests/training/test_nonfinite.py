@@ -111,7 +111,7 @@ def test_control_without_the_guard(
         check_guard(dataset, tmp_path / "run", monkeypatch, POISONS[name])
 
 
-@pytest.mark.parametrize(("lr", "hint"), [(1e30, "`optim.lr = 0.01`"), (0.004, "`optim.lr = 0.002`")])
+@pytest.mark.parametrize(("lr", "hint"), [(1e30, "`optim.lr = 0.005`"), (0.004, "`optim.lr = 0.002`")])
 def test_the_hint_suggests_a_useful_rate(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lr: float, hint: str
 ) -> None:

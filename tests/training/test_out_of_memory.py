@@ -99,5 +99,45 @@ def test_no_room_for_the_update(dataset: Dataset, tmp_path: Path, monkeypatch: p
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(torch.optim.AdamW, "step", no_room)
-    with pytest.raises(OutOfMemoryError, match="AdamW"):
+    with pytest.raises(OutOfMemoryError, match="optimizer"):
+        run(dataset, tmp_path / "run")
+
+
+def test_sizes_are_tried_as_the_run_trains_but_never_compiled(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each size would be compiled anew, and activation checkpointing decides what fits."""
+    tried: list[tuple[int, bool]] = []
+    compiled: list[int] = []
+    plain = GPT.hidden
+
+    def hidden(self: GPT, ids: Tensor, *others: Any, activation_checkpointing: bool = False) -> Tensor:
+        if len(ids) < 4:
+            tried.append((len(ids), activation_checkpointing))
+        if not activation_checkpointing and len(ids) > 1:
+            raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+        return plain(self, ids, *others, activation_checkpointing=activation_checkpointing)
+
+    def full(hidden: Any, dynamic: bool) -> Any:
+        def compiled_hidden(ids: Tensor, *others: Any) -> Tensor:
+            compiled.append(len(ids))
+            raise torch.AcceleratorError("CUDA error: out of memory")
+
+        return compiled_hidden
+
+    monkeypatch.setattr(GPT, "hidden", hidden)
+    monkeypatch.setattr(torch, "compile", full)
+    with pytest.raises(OutOfMemoryError) as caught:
+        run(dataset, tmp_path / "run", {"train.compile": "on", "train.activation_checkpointing": True})
+    assert "`train.micro_batch_size = 2`" in caught.value.hint
+    assert tried == [(2, True)]
+    assert compiled == [4]
+
+
+def test_other_errors_are_not_taken_for_it(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: GPT, *others: Any) -> Tensor:
+        raise torch.AcceleratorError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(GPT, "hidden", broken)
+    with pytest.raises(torch.AcceleratorError):
         run(dataset, tmp_path / "run")

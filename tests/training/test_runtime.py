@@ -40,12 +40,21 @@ def test_freed_memory_is_taken_again() -> None:
     assert faults["prepared"] < 0.2 * faults["plain"]
 
 
-@pytest.mark.parametrize("deterministic", [True, False])
-def test_cuda_is_quick_or_the_same_every_time(monkeypatch: pytest.MonkeyPatch, deterministic: bool) -> None:
+@pytest.mark.parametrize(
+    ("capability", "deterministic", "precision"),
+    [((8, 0), False, "high"), ((8, 0), True, "highest"), ((7, 5), False, "highest")],
+)
+def test_cuda_is_quick_or_the_same_every_time(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], deterministic: bool, precision: str
+) -> None:
     called: list[object] = []
+    gpu = torch.device("cuda", 1)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", {gpu: capability}.__getitem__)
+    monkeypatch.setattr(torch.cuda, "set_device", called.append)
     monkeypatch.setattr(torch, "use_deterministic_algorithms", called.append)
     monkeypatch.setattr(torch, "set_float32_matmul_precision", called.append)
     monkeypatch.setattr(os, "environ", {})
-    runtime.prepare(torch.device("cuda"), deterministic=deterministic)
-    assert called == [True if deterministic else "high"]
+    runtime.prepare(gpu, deterministic=deterministic)
+    assert called == [gpu, precision, deterministic]
     assert ("CUBLAS_WORKSPACE_CONFIG" in os.environ) is deterministic
+    assert runtime.trains_in_tf32(gpu, deterministic=deterministic) is (precision == "high")

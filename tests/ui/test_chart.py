@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gptcli.ui.chart import axis, curve
+from gptcli.ui import chart
+from gptcli.ui.chart import MAX_POINTS, Points, axis, curve
 
 
 @pytest.mark.parametrize("width", [1, 8, 9, 80])
@@ -65,3 +66,34 @@ def test_ticks_stand_over_their_numbers() -> None:
     middle = numbers.index("1,000") + 2
     assert ticks[middle] == "┬"
     assert axis(x_end=2000, width=30)[1].split() == ["0", "1,000", "2,000"]
+
+
+def test_the_steps_of_a_short_training_stay_as_they_are() -> None:
+    points = Points(MAX_POINTS)
+    every = [(step, 4.0 / (step + 1)) for step in range(1, MAX_POINTS + 1)]
+    for point in every:
+        points.add(*point)
+    assert points.since(0) == every
+    assert points.since(1000) == every[999:]
+
+
+@pytest.mark.parametrize("begin", [0, 150_000])
+def test_a_long_training_is_drawn_from_few_points(begin: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resumed training begins in the middle; one with a raised budget may go beyond the end."""
+    monkeypatch.setattr(chart, "MAX_POINTS", 200)
+    points = Points(200_000)
+    every = [(step, 4.0 - 3.0 * step / 200_000) for step in range(begin, 200_200, 7)]
+    for point in every:
+        points.add(*point)
+    assert len(points.since(0)) == len(points) <= 201
+    sizes = {"x_end": 200_000, "width": 58, "height": 8}
+    few, all_of_them = (dots(curve(drawn, **sizes)) for drawn in (points.since(0), every))
+    assert [column for column, _ in few] == [column for column, _ in all_of_them]
+    assert all(abs(one - other) <= 1 for (_, one), (_, other) in zip(few, all_of_them, strict=True))
+
+
+def test_points_without_an_axis_are_one() -> None:
+    points = Points(0)
+    points.add(0, 1.0)
+    points.add(5, 3.0)
+    assert points.since(0) == [(2.5, 2.0)]

@@ -15,7 +15,7 @@ from gptcli.dataset.formats.archive import MAX_RATIO
 from gptcli.dataset.formats.refusals import require_package
 from gptcli.dataset.formats.source_file import source_file
 from gptcli.dataset.formats.text_flow import whole_characters
-from gptcli.dataset.plain_text import NotTextError
+from gptcli.dataset.refusals import NotTextError
 from gptcli.dataset.sources import OnBytes, Source, size_of
 from gptcli.errors import CorpusError, first_line
 

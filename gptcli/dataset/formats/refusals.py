@@ -9,20 +9,12 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from xml.parsers.expat import ExpatError
 
+from gptcli.dataset.refusals import MissingExtraError
 from gptcli.dataset.sources import Source
 from gptcli.errors import CorpusError, first_line
 
 DAMAGE = (ValueError, EOFError, NotImplementedError, RecursionError, zipfile.BadZipFile, zlib.error, ExpatError)
 """The errors of the standard library on damaged input. Ours are ValueErrors that say what is wrong: "it is …"."""
-
-
-class MissingExtraError(CorpusError):
-    """A file whose reader needs packages that are not installed. Skipped in folders."""
-
-    def __init__(self, what: str, extra: str) -> None:
-        """`what` begins the message ('a.pdf' in quotes); `extra` is the name of gptcli's optional extra."""
-        super().__init__(f"{what} needs further packages.", f"Install them: pip install 'gptcli[{extra}]'")
-        self.extra = extra
 
 
 def require_package(package: str, source: Source) -> None:

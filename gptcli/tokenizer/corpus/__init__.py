@@ -15,6 +15,10 @@ The ids are those of the `tokenizers` library and the vocabularies those of its 
 classifies characters as letters, numbers and white space, and encodes every distinct word. The tests compare with it
 for characters of all planes and for random mixtures of awkward text.
 
+Memory is bounded for any text, at a price in two rare cases. Where the distinct words take more than 5 MiB, the rarest
+are dropped while a vocabulary is learned; the library keeps them all. And a stretch of more than a million characters
+of one class, such as a genome in one line, is cut anywhere.
+
 Why it exists. The libraries encode every word of a text anew, and count words slowly. Processor seconds of the whole
 `gptcli tokenize` and, in parentheses, elapsed seconds on 2 cores (docs/log.md, 2026-11-22, has the commands):
 

@@ -24,6 +24,8 @@ _KEPT_SHARE = 0.5
 """Share of `MAX_WORD_BYTES` that the most frequent words keep when the others are dropped."""
 _SCANS = 16
 """Scans over all words to find the first pairs: with more of them each needs less memory."""
+_JOINED_CHARACTERS = 1 << 14
+"""Size to which small pieces are joined."""
 _END = -1
 """The symbol after each word."""
 _GONE = -2
@@ -67,12 +69,26 @@ def learn_merges(
     return entries, merges
 
 
+def _joined(pieces: Iterable[str]) -> Iterator[str]:
+    """The same text in larger pieces. Each takes half a millisecond, however small, and there may be millions."""
+    held: list[str] = []
+    size = 0
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size >= _JOINED_CHARACTERS:
+            yield "".join(held)
+            held, size = [], 0
+    if held:
+        yield "".join(held)
+
+
 def _counted_words(pieces: Iterable[str]) -> tuple[list[bytes], np.ndarray]:
     """The distinct words of a text, and how often each occurs, int64 (words,)."""
     splitter, table = Splitter(), WordTable()
     counts = np.zeros(0, dtype=np.int64)
     size = 0
-    for text in recut(pieces):
+    for text in recut(_joined(pieces)):
         known = len(table)
         numbers = table.look_up(*splitter.split(text))
         if len(table) > len(counts):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gptcli.dataset.formats import archive, refusals, xml_events
-from gptcli.dataset.formats.refusals import MissingExtraError
+from gptcli.dataset.refusals import MissingExtraError
 from gptcli.errors import CorpusError
 from tests.dataset.formats import made
 from tests.dataset.formats.conftest import Read

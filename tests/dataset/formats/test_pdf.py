@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from gptcli.dataset.formats import pdf
-from gptcli.dataset.plain_text import NotTextError
+from gptcli.dataset.refusals import NotTextError
 from gptcli.errors import CorpusError
 from tests.dataset.formats import made
 from tests.dataset.formats.conftest import Read

@@ -1,0 +1,264 @@
+"""Scanning sources into a corpus: documents, characters, and what is left out and why."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+
+import numpy as np
+
+from gptcli.dataset.corpus import Corpus
+from gptcli.dataset.documents import Document, Documents
+from gptcli.dataset.duplicates import Duplicates
+from gptcli.dataset.finding import Found, Skipped
+from gptcli.dataset.readers import format_of, has_documents, read_documents
+from gptcli.dataset.refusals import MissingExtraError, NotRowsError, NotTextError, UndecodableError
+from gptcli.dataset.sources import OnBytes, Source
+from gptcli.dataset.summary import ReadSummary
+from gptcli.errors import CorpusError, counted
+from gptcli.tokenizer.code_points import beyond_ascii
+from gptcli.tokenizer.tokenizer import Tokenizer
+
+_NAMED_CHARACTERS = 10
+_LISTED_FILES = 10
+_SHOWN_DOCUMENTS = 2
+_SHOWN_CHARACTERS = 500
+_NOTED_CHARACTERS = 60
+
+
+def scan(found: Found, on_bytes: OnBytes, *, skip_unknown: Tokenizer | None = None) -> Corpus:
+    """Read every source once. Raises CorpusError for a source that is not text, empty or blank.
+
+    In folders such files, and those whose reader is not installed, are skipped; `Corpus.summary` has them. Files in
+    another encoding are refused together. With `skip_unknown`, characters that this tokenizer does not know are
+    skipped too.
+    """
+    scanning = _Scan(found, skip_unknown)
+    undecodable: list[UndecodableError] = []
+    for source in found.sources:
+        try:
+            scanning.add(source, on_bytes)
+        except UndecodableError as error:
+            undecodable.append(error)
+    if undecodable:
+        raise _all_of(undecodable)
+    if not scanning.used:
+        raise CorpusError("The files of the folder hold no text.", "Name a folder or file with text in UTF-8.")
+    return scanning.corpus()
+
+
+class _Scan:
+    """The documents and characters of the sources that were read so far."""
+
+    def __init__(self, found: Found, skip_unknown: Tokenizer | None) -> None:
+        self.used: list[Source] = []
+        self._documents, self._characters = Documents(), _Characters()
+        self._formats: Counter[str] = Counter()
+        self._skipped = list(found.skipped)
+        self._beginnings: list[str] = []
+        self._first_row = ""
+        self._blank_rows = self._skipped_characters = 0
+        self._skip_unknown = skip_unknown
+        self._unknown: set[str] = set()
+        settings = [source.settings for source in found.sources]
+        self._duplicates = Duplicates(settings[0].dedup if settings else "off")
+        self._hashes = any(map(has_documents, found.sources)) or any(one.dedup != "off" for one in settings)
+        """Whether documents are told apart by a hash of their text."""
+
+    def add(self, source: Source, on_bytes: OnBytes) -> None:
+        """Read a source. Raises CorpusError; nothing of the source is kept then, nor if it is skipped."""
+        before, unknown_before = len(self._documents), self._skipped_characters
+        copies_before = self._duplicates.copies
+        try:
+            problem = self._read(source, on_bytes)
+        except (NotTextError, MissingExtraError) as error:
+            if not source.from_folder:
+                raise
+            problem = _reason(error, source)
+            self._documents.cut(before)
+        if not problem and len(self._documents) == before:
+            problem = "copies" if self._duplicates.copies > copies_before else "blank"
+        self._characters.end_source(keep=not problem)
+        if not problem:
+            self.used.append(source)
+            self._formats[format_of(source)] += 1
+        elif source.from_folder or problem == "copies":
+            self._skipped.append(Skipped(source.name, "blank" if problem == "empty" else problem))
+        else:
+            raise _blank(source, problem, self._skipped_characters > unknown_before)
+
+    def corpus(self) -> Corpus:
+        summary = ReadSummary(dict(self._formats.most_common()), tuple(self._skipped))
+        return Corpus(
+            documents=self._documents,
+            sources=tuple(self.used),
+            alphabet=self._characters.alphabet(),
+            notes=tuple(filter(None, [summary.sentence(), *self._notes()])),
+            summary=summary,
+            beginnings=tuple(self._beginnings),
+            has_skipped=self._skipped_characters > 0,
+            skip_unknown=self._skip_unknown,
+        )
+
+    def _read(self, source: Source, on_bytes: OnBytes) -> str:
+        """Read a source; "empty" if it has no text at all, else ""."""
+        is_empty, source.findings.has_crlf = True, False
+        for index, pieces in enumerate(read_documents(source, on_bytes)):
+            first = next(pieces, "")
+            is_empty = is_empty and not first
+            self._add_document(source, index, chain([first], pieces))
+        return "empty" if is_empty else ""
+
+    def _add_document(self, source: Source, index: int, pieces: Iterator[str]) -> None:
+        """Count a document, and keep it unless it is blank or a copy."""
+        characters = size = 0
+        is_blank, beginning = True, ""
+        kept_beginning = self._duplicates.compared_characters or _SHOWN_CHARACTERS
+        hashed = hashlib.blake2b(digest_size=8) if self._hashes else None
+        for piece in pieces:
+            kept = self._without_unknown(piece) if self._skip_unknown else piece
+            characters += len(kept)
+            data = self._characters.add(kept, source)
+            size += len(data)
+            if hashed:
+                hashed.update(data)
+            is_blank = is_blank and (not kept or kept.isspace())
+            source.findings.has_crlf = source.findings.has_crlf or "\r\n" in piece
+            if len(beginning) < kept_beginning:
+                beginning += kept[:kept_beginning]
+        if is_blank:
+            self._blank_rows += bool(source.findings.column)
+            return
+        digest = int.from_bytes(hashed.digest(), "little", signed=True) if hashed else 0
+        if self._duplicates.is_copy(digest, beginning):
+            return
+        self._documents.append(Document(source, index, characters, size, digest))
+        if source.findings.column and not self._first_row:
+            self._first_row = beginning[:_SHOWN_CHARACTERS]
+        if len(self._beginnings) < _SHOWN_DOCUMENTS:
+            self._beginnings.append(beginning[:_SHOWN_CHARACTERS])
+
+    def _without_unknown(self, piece: str) -> str:
+        assert self._skip_unknown is not None
+        kept = self._skip_unknown.known_part(piece)
+        if len(kept) < len(piece):
+            self._skipped_characters += len(piece) - len(kept)
+            self._unknown.update(self._skip_unknown.unknown_characters(piece))
+        return kept
+
+    def _notes(self) -> Iterator[str]:
+        """A note about each kind of surprise; "" where there is none."""
+        columns = Counter(source.findings.column for source in self.used if source.findings.column)
+        if columns:
+            listed = "; ".join(words + (f" ({counted(n, 'file')})" if n > 1 else "") for words, n in columns.items())
+            beginning = self._first_row
+            shown = repr(beginning[:_NOTED_CHARACTERS]) + (" …" if len(beginning) > _NOTED_CHARACTERS else "")
+            yield f"Text of the rows: {listed}. First document: {shown}"
+        yield f"Skipped {counted(self._blank_rows, 'blank row')}." if self._blank_rows else ""
+        if copies := self._duplicates.exact:
+            yield f"Left out {counted(copies, 'document')}: exact copies of earlier ones."
+        if copies := self._duplicates.near:
+            yield f"Left out {counted(copies, 'document')}: near copies of earlier ones."
+        if bad := sum(source.findings.bad_rows for source in self.used):
+            yield f"Skipped {counted(bad, 'row')} that cannot be read."
+        if count := sum(source.findings.undecodable for source in self.used):
+            did = "Skipped" if self.used[0].settings.errors == "skip" else "Replaced by U+FFFD:"
+            yield f"{did} {counted(count, 'sequence')} of bytes that cannot be decoded."
+        encodings = Counter(source.findings.encoding for source in self.used if source.findings.encoding)
+        if encodings.keys() - {"utf-8"}:
+            yield f"Encodings found: {', '.join(f'{n:,} {name}' for name, n in encodings.most_common())}."
+        marked = [source for source in self.used if source.findings.has_mark]
+        dropped = "starts with a byte-order mark, which is dropped", "start with byte-order marks, which are dropped"
+        yield _note(marked, *dropped)
+        crlf = [source for source in self.used if source.findings.has_crlf]
+        kept = "; they are kept (`data.newline = lf` converts them)"
+        yield _note(crlf, f"has CRLF line ends{kept}", f"have CRLF line ends{kept}")
+        if self._skipped_characters:
+            unknown = sorted(self._unknown)
+            named = ", ".join(map(repr, unknown[:_NAMED_CHARACTERS]))
+            named += ", …" if len(unknown) > _NAMED_CHARACTERS else ""
+            yield f"Skipped {counted(self._skipped_characters, 'character')} that the tokenizer does not know: {named}."
+
+
+class _Characters:
+    """The distinct characters of the sources, counted piece by piece."""
+
+    def __init__(self) -> None:
+        self._seen, self._seen_here = (np.zeros(sys.maxunicode + 1, dtype=np.bool_) for _ in range(2))
+        """For each code point whether it occurs: in the sources that are kept, beyond ASCII in the current one."""
+        self._is_seen_here = False
+        self._known = bytes(range(0x80, 0x100))
+        """Bytes to ignore: the ASCII characters that were seen before, and all bytes beyond ASCII."""
+        self._new = b""
+        """ASCII characters that the current source has first."""
+
+    def add(self, piece: str, source: Source) -> bytes:
+        """Mark the characters of a piece as seen. Returns it in UTF-8."""
+        try:
+            data = piece.encode()
+        except UnicodeEncodeError:  # some of Python's encodings have them
+            message = f"{source.label} has half a character (a lone surrogate)."
+            raise CorpusError(message, "Choose another `data.encoding`.") from None
+        if new := data.translate(None, delete=self._known):
+            self._known += bytes(set(new))
+            self._new += bytes(set(new))
+        if len(data) > len(piece):
+            _, points = beyond_ascii(np.frombuffer(data, dtype=np.uint8))
+            self._seen_here[points] = self._is_seen_here = True
+        return data
+
+    def end_source(self, *, keep: bool) -> None:
+        """Keep or forget the characters that the current source has first."""
+        if keep:
+            self._seen[list(self._new)] = True
+            if self._is_seen_here:
+                self._seen |= self._seen_here
+        else:
+            self._known = self._known.translate(None, delete=self._new)
+        if self._is_seen_here:
+            self._seen_here[:] = self._is_seen_here = False
+        self._new = b""
+
+    def alphabet(self) -> tuple[str, ...]:
+        """The distinct characters of the sources that were kept, sorted."""
+        return tuple(chr(point) for point in np.flatnonzero(self._seen))
+
+
+def _reason(error: NotTextError | MissingExtraError, source: Source) -> str:
+    """Why a file of a folder is skipped, to follow a number."""
+    if isinstance(error, MissingExtraError):
+        return f"{source.path.suffix.lower()} that need pip install 'gptcli[{error.extra}]'"
+    return "JSON without rows" if isinstance(error, NotRowsError) else "binary"
+
+
+def _blank(source: Source, problem: str, has_unknown: bool) -> CorpusError:
+    """The error for a named source without a document."""
+    what = "is empty" if problem == "empty" else "is blank: it holds nothing but white space"
+    hint = "Name a file that holds text."
+    if has_unknown:
+        what = "holds no character that the tokenizer knows"
+        hint = "Use a text in the characters that the tokenizer was made for."
+    elif source.descriptor is not None:
+        hint = "Pipe a text into the command, or name a text file."
+    return CorpusError(f"{source.label} {what}.", hint)
+
+
+def _all_of(errors: list[UndecodableError]) -> UndecodableError:
+    """One error for all files that cannot be decoded."""
+    if len(errors) == 1:
+        return errors[0]
+    listed = " ".join(error.message for error in errors[:_LISTED_FILES])
+    more = len(errors) - _LISTED_FILES
+    rest = f" And {more:,} more." if more > 0 else ""
+    return UndecodableError(
+        f"{len(errors):,} files cannot be decoded. {listed}{rest}", errors[0].hint, errors[0].conversion
+    )
+
+
+def _note(sources: list[Source], one: str, several: str) -> str:
+    if len(sources) < 2:
+        return f"{sources[0].label} {one}." if sources else ""
+    return f"{len(sources):,} files {several} (the first: {sources[0].label})."
