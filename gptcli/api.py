@@ -12,8 +12,9 @@ from typing import Any
 
 from gptcli.runs.events import Event, Planned, Preparing, RunFinished
 from gptcli.runs.plan import Plan, make_plan
-from gptcli.runs.request import ResumeMode, UnknownCharacters, new_request
+from gptcli.runs.request import ResumeMode, new_request
 from gptcli.runs.session import train as train_plan
+from gptcli.tokenizer.bytelevel import Unknown
 from gptcli.training.trainer import never
 
 
@@ -36,7 +37,7 @@ def train(
     config: str | Path | Sequence[str | Path] = (),
     settings: Mapping[str, Any] | None = None,
     resume: ResumeMode = "auto",
-    unknown: UnknownCharacters = "error",
+    unknown: Unknown = "error",
     on_event: Callable[[Event], None] | None = None,
     should_stop: Callable[[], bool] = never,
     quiet: bool = True,
@@ -84,7 +85,7 @@ def plan(
     config: str | Path | Sequence[str | Path] = (),
     settings: Mapping[str, Any] | None = None,
     resume: ResumeMode = "auto",
-    unknown: UnknownCharacters = "error",
+    unknown: Unknown = "error",
     on_event: Callable[[Event], None] | None = None,
     quiet: bool = True,
 ) -> Plan:

@@ -41,7 +41,7 @@ def tokenize(
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
     debug: options.Debug = False,
-    as_json: options.Json = False,
+    json: options.Json = False,
     no_color: options.NoColor = False,
 ) -> None:
     """Turn text into tokens once, for several runs."""
@@ -50,7 +50,7 @@ def tokenize(
     from gptcli.ui.console import Output
     from gptcli.ui.preparing import PreparingDisplay, show_prepared, show_preview
 
-    output = Output(quiet, verbose, as_json, no_color)
+    output = Output(quiet, verbose, json, no_color)
     if out is None and not dry_run:
         raise UsageError("`out` is missing.", "Name the dataset folder with `out = data/book`, or add `dry_run`.")
     with PreparingDisplay(output) as display:

@@ -66,7 +66,7 @@ class _Scan:
         settings = [source.settings for source in found.sources]
         self._duplicates = Duplicates(settings[0].dedup if settings else "off")
         self._hashes = any(map(has_documents, found.sources)) or any(one.dedup != "off" for one in settings)
-        """Whether documents are told apart by a hash of their text."""
+        """Whether each document gets a hash of its text, which finds copies and chooses the split."""
 
     def add(self, source: Source, on_bytes: OnBytes) -> None:
         """Read a source. Raises CorpusError; nothing of the source is kept then, nor if it is skipped."""
@@ -157,14 +157,12 @@ class _Scan:
             beginning = self._first_row
             shown = repr(beginning[:_NOTED_CHARACTERS]) + (" …" if len(beginning) > _NOTED_CHARACTERS else "")
             yield f"Text of the rows: {listed}. First document: {shown}"
-        bad = sum(source.findings.bad_rows for source in self.used)  # their text is blank too
-        if blank := self._blank_rows - bad:
-            yield f"Skipped {counted(blank, 'blank row')}."
+        yield f"Skipped {counted(self._blank_rows, 'blank row')}." if self._blank_rows else ""
         if copies := self._duplicates.exact:
             yield f"Left out {counted(copies, 'document')}: exact copies of earlier ones."
         if copies := self._duplicates.near:
             yield f"Left out {counted(copies, 'document')}: near copies of earlier ones."
-        if bad:
+        if bad := sum(source.findings.bad_rows for source in self.used):
             yield f"Skipped {counted(bad, 'row')} that cannot be read."
         if count := sum(source.findings.undecodable for source in self.used):
             did = "Skipped" if self.used[0].settings.errors == "skip" else "Replaced by U+FFFD:"

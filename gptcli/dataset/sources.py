@@ -143,10 +143,16 @@ def size_of(source: Source) -> int:
 
 
 @contextmanager
-def as_file(source: Source) -> Iterator[BinaryIO]:
-    """What the source holds as a file object in which one can seek. An OSError becomes a CorpusError."""
+def as_file(source: Source, on_bytes: OnBytes = lambda _count: None) -> Iterator[BinaryIO]:
+    """What the source holds as a file object, for libraries that read files in any order.
+
+    `on_bytes` gets its whole size in total, whatever is read of it. An OSError becomes a CorpusError.
+    """
     with opened(source) as descriptor:
-        yield io.BufferedReader(cast(io.RawIOBase, _PositionedFile(descriptor)), CHUNK_BYTES)
+        raw = _PositionedFile(descriptor, on_bytes)
+        with io.BufferedReader(raw) as file:
+            yield file
+            on_bytes(raw.unreported)
 
 
 @contextmanager
@@ -166,10 +172,14 @@ def copy_standard_input(descriptor: int) -> None:
 
 
 class _PositionedFile(io.RawIOBase):
-    """A file object over a descriptor, with a position of its own: several can read one descriptor."""
+    """A file object over a descriptor, with a position of its own: several can read one descriptor.
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor, self._position = descriptor, 0
+    `on_bytes` is called with the bytes read until they add up to the size of the file: parts may be read twice.
+    """
+
+    def __init__(self, descriptor: int, on_bytes: OnBytes = lambda _count: None) -> None:
+        self._descriptor, self._position, self._on_bytes = descriptor, 0, on_bytes
+        self._size = self.unreported = os.fstat(descriptor).st_size
 
     def readable(self) -> bool:
         return True
@@ -177,16 +187,22 @@ class _PositionedFile(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
         data = os.pread(self._descriptor, len(buffer), self._position)
-        buffer[: len(data)] = data
-        self._position += len(data)
-        return len(data)
+        count = len(data)
+        buffer[:count] = data
+        self._position += count
+        new = min(count, self.unreported)
+        self.unreported -= new
+        self._on_bytes(new)
+        return count
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: os.fstat(self._descriptor).st_size}[whence]
-        self._position = max(0, start + offset)
-        return self._position
+        position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        if position < 0:
+            raise ValueError("it is cut off")
+        self._position = position
+        return position
 
     def tell(self) -> int:
         return self._position

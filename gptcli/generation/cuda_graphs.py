@@ -30,7 +30,7 @@ FIRST_VISIBLE = 64
 EAGER_STEPS = 8
 """Steps before the first capture, which takes longer than a step: a shorter text does not pay for it."""
 KEPT_DECODERS = 4
-"""Decoders that a loaded model keeps, each with a key-value cache, for as many numbers of texts at once."""
+"""Decoders that a loaded model keeps, one per batch size, each with its key-value cache."""
 
 
 class CudaGraphDecoder:
@@ -74,7 +74,7 @@ class CudaGraphDecoder:
 
 
 class GraphDecoders:
-    """The decoders of one loaded model between its texts, by the number of texts at once.
+    """The decoders of one loaded model between its texts, by batch size.
 
     Capturing takes longer than many steps, so graphs are kept, with the caches that they read. All of them share one
     memory pool: their steps run one after the other. A text borrows its decoder, so that texts that are generated in

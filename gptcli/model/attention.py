@@ -114,7 +114,7 @@ def _expanded(x: Tensor, q: Tensor) -> Tensor:
 
 
 def generation_kernels(device: torch.device) -> AbstractContextManager[None]:
-    """The kernels of attention for generating text: on CUDA all but cuDNN's.
+    """A context that chooses the attention kernels for generated text: on CUDA it turns cuDNN's off.
 
     torch prefers those on Hopper and Blackwell, but they need a plan for each new length, which takes up to half a
     second, and in generated text every token makes a new length.

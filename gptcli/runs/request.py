@@ -16,11 +16,11 @@ from gptcli.dataset.vocabulary import require_bpe_for_size
 from gptcli.errors import UsageError
 from gptcli.interop.hub import is_address
 from gptcli.paths import given_path, output_path, text_paths
+from gptcli.tokenizer.bytelevel import Unknown
 from gptcli.tokenizer.tokenizer import is_path
 
 BUDGET = ("max_steps", "epochs", "max_time")
 ResumeMode = Literal["auto", "never", "must"]
-UnknownCharacters = Literal["error", "skip"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Request:
     """Whether the data is a dataset folder, which brings its own tokenizer."""
     family: str | None = None
     """An architecture by name, which stands for several settings of the model."""
-    unknown: UnknownCharacters = "error"
+    unknown: Unknown = "error"
     """Treatment of characters that a given tokenizer does not know."""
 
     @property
@@ -104,7 +104,7 @@ def new_request(
     config: str | Path | Sequence[str | Path] = (),
     settings: Mapping[str, Any] | None = None,
     resume: ResumeMode = "auto",
-    unknown: UnknownCharacters = "error",
+    unknown: Unknown = "error",
 ) -> Request:
     """A request from plain values; later config files override earlier ones, `settings` (dotted keys) override both.
 

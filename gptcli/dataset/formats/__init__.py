@@ -2,7 +2,6 @@
 
 Each module is one format and has `read_documents`, the interface of `dataset.readers`. They share these parts:
 
-    source_file   a source as a file object, which reports progress
     archive       a zip file within limits
     xml_events    an XML file as events, without entities
     text_flow     the events as lines and paragraphs of text

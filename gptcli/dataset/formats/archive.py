@@ -6,8 +6,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gptcli.dataset.formats.source_file import source_file
-from gptcli.dataset.sources import CHUNK_BYTES, OnBytes, Source
+from gptcli.dataset.sources import CHUNK_BYTES, OnBytes, Source, as_file
 from gptcli.errors import size
 
 MAX_UNPACKED = 1 << 30
@@ -23,7 +22,7 @@ _OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 @contextmanager
 def opened_archive(source: Source, on_bytes: OnBytes) -> Iterator[Archive]:
     """The source as an archive. Raises ValueError or BadZipFile if it is none."""
-    with source_file(source, on_bytes) as file:
+    with as_file(source, on_bytes) as file:
         start = file.read(len(_OLE_MAGIC))
         if start == _OLE_MAGIC:
             raise ValueError("it is protected by a password, or in the old format of Word (.doc)")

@@ -12,8 +12,7 @@ from typing import Any
 from gptcli.dataset.formats.chat import chat_text
 from gptcli.dataset.formats.json_events import json_objects
 from gptcli.dataset.formats.refusals import refusing, require_package
-from gptcli.dataset.formats.source_file import source_file
-from gptcli.dataset.sources import OnBytes, Source, chunks
+from gptcli.dataset.sources import OnBytes, Source, as_file, chunks
 
 _START = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"guild"\s*:\s*\{')
 _REST = (re.compile(rb'"channel"\s*:\s*\{'), re.compile(rb'"messages"\s*:\s*\['))
@@ -33,7 +32,7 @@ def read_documents(source: Source, on_bytes: OnBytes) -> Iterator[Iterator[str]]
 def _messages(source: Source, on_bytes: OnBytes) -> Iterator[dict[str, Any]]:
     require_package("ijson", source)
     hint = "Export the channel again in JSON format."
-    with refusing(source, "an export of Discord", hint), source_file(source, on_bytes) as file:
+    with refusing(source, "an export of Discord", hint), as_file(source, on_bytes) as file:
         yield from (message for _, message in json_objects(file, _is_message))
 
 

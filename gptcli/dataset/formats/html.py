@@ -24,35 +24,9 @@ _SKIPPED = {
 _SKIPPED_ROLES = {"navigation", "search", "menu", "menubar", "toolbar", "dialog"}
 _PARAGRAPHS = {"p", "h1", "h2", "h3", "h4", "h5", "h6", "blockquote", "pre", "ul", "ol", "dl", "table", "figure", "hr"}
 _LINES = {
-    *(
-        "address",
-        "article",
-        "aside",
-        "body",
-        "caption",
-        "center",
-        "dd",
-        "details",
-        "div",
-        "dt",
-        "fieldset",
-        "figcaption",
-    ),
-    *(
-        "footer",
-        "form",
-        "header",
-        "html",
-        "legend",
-        "li",
-        "main",
-        "section",
-        "summary",
-        "tbody",
-        "tfoot",
-        "thead",
-        "tr",
-    ),
+    *("address", "article", "aside", "body", "caption", "center", "dd", "details", "div", "dt", "fieldset"),
+    *("figcaption", "footer", "form", "header", "html", "legend", "li", "main", "section", "summary", "tbody"),
+    *("tfoot", "thead", "tr"),
 }
 _EXACT = {"pre", "listing", "xmp"}
 """Elements whose white space is kept."""

@@ -16,9 +16,8 @@ from email.message import Message
 from gptcli.dataset.formats.charsets import codec_of
 from gptcli.dataset.formats.html import html_text
 from gptcli.dataset.formats.refusals import refusing, require_package
-from gptcli.dataset.formats.source_file import source_file
 from gptcli.dataset.formats.text_flow import whole_characters
-from gptcli.dataset.sources import OnBytes, Source
+from gptcli.dataset.sources import OnBytes, Source, as_file
 from gptcli.errors import size
 
 MAX_MESSAGE_BYTES = 256 << 20
@@ -33,7 +32,7 @@ _SPACE = re.compile(r"\s+")
 
 def read_message(source: Source, on_bytes: OnBytes) -> Iterator[Iterator[str]]:
     """The reader of a single message (see `readers`). Raises CorpusError."""
-    with refusing(source, "mail", "Save the message again as .eml."), source_file(source, on_bytes) as file:
+    with refusing(source, "mail", "Save the message again as .eml."), as_file(source, on_bytes) as file:
         content = file.read(MAX_MESSAGE_BYTES + 1)
         _refuse_too_long(content)
         yield filter(None, [_text_of(content, source)])
@@ -41,7 +40,7 @@ def read_message(source: Source, on_bytes: OnBytes) -> Iterator[Iterator[str]]:
 
 def read_mailbox(source: Source, on_bytes: OnBytes) -> Iterator[Iterator[str]]:
     """The reader of mailboxes in mbox format (see `readers`): a message is a document. Raises CorpusError."""
-    with refusing(source, "a mailbox", "Export it again in mbox format."), source_file(source, on_bytes) as file:
+    with refusing(source, "a mailbox", "Export it again in mbox format."), as_file(source, on_bytes) as file:
         for message in _messages(iter(lambda: file.readline(MAX_MESSAGE_BYTES + 1), b"")):
             yield filter(None, [_text_of(message, source)])
 
@@ -125,14 +124,14 @@ def _decoded(content: bytes, label: str | None) -> str:
 def _unfolded(text: str) -> str:
     """Text with the lines of each paragraph joined, which format=flowed ends with a space (RFC 3676)."""
     lines: list[str] = []
-    goes_on, last_depth = False, 0
+    continues, last_depth = False, 0
     for line in text.splitlines():
         words = line.lstrip(">")
         depth = len(line) - len(words)
         words = words.removeprefix(" ")
-        if goes_on and depth == last_depth:
+        if continues and depth == last_depth:
             lines[-1] += words
         else:
             lines.append(">" * depth + " " * (depth > 0) + words)
-        goes_on, last_depth = words.endswith(" ") and words != "-- ", depth
+        continues, last_depth = words.endswith(" ") and words != "-- ", depth
     return "\n".join(lines)

@@ -13,10 +13,9 @@ from contextlib import contextmanager
 
 from gptcli.dataset.formats.archive import MAX_RATIO
 from gptcli.dataset.formats.refusals import require_package
-from gptcli.dataset.formats.source_file import source_file
 from gptcli.dataset.formats.text_flow import whole_characters
 from gptcli.dataset.refusals import NotTextError
-from gptcli.dataset.sources import OnBytes, Source, size_of
+from gptcli.dataset.sources import OnBytes, Source, as_file, size_of
 from gptcli.errors import CorpusError, first_line
 
 RATIO_COUNTS_FROM = 1 << 20
@@ -36,7 +35,7 @@ def _text(source: Source, on_bytes: OnBytes) -> Iterator[str]:
 
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs each object that it repairs
     length, most = 0, max(RATIO_COUNTS_FROM, MAX_RATIO * size_of(source))
-    with source_file(source, on_bytes) as file, _refusing(source):
+    with as_file(source, on_bytes) as file, _refusing(source):
         for page in PdfReader(file).pages:
             if text := _tidied(page.extract_text()):
                 length += len(text)

@@ -14,7 +14,8 @@ from gptcli.dataset.sources import Source
 from gptcli.errors import CorpusError, first_line
 
 DAMAGE = (ValueError, EOFError, NotImplementedError, RecursionError, zipfile.BadZipFile, zlib.error, ExpatError)
-"""The errors of the standard library on damaged input. Ours are ValueErrors that say what is wrong: "it is …"."""
+"""The errors of the standard library on damaged input: zipfile raises NotImplementedError for an archive that needs a
+newer version, and deep nesting exceeds Python's recursion limit. Ours are ValueErrors that say what is wrong."""
 
 
 def require_package(package: str, source: Source) -> None:

@@ -13,8 +13,7 @@ from typing import Any
 from gptcli.dataset.formats.chat import chat_text
 from gptcli.dataset.formats.json_events import Place, json_objects
 from gptcli.dataset.formats.refusals import refusing, require_package
-from gptcli.dataset.formats.source_file import source_file
-from gptcli.dataset.sources import OnBytes, Source, chunks
+from gptcli.dataset.sources import OnBytes, Source, as_file, chunks
 
 _TEXT = rb'"(?:[^"\\]|\\.)*"'
 _ONE_CHAT = re.compile(
@@ -44,7 +43,7 @@ def read_documents(source: Source, on_bytes: OnBytes) -> Iterator[Iterator[str]]
 def _messages(source: Source, on_bytes: OnBytes) -> Iterator[tuple[Place, dict[str, Any]]]:
     require_package("ijson", source)
     hint = "Export the chat again in Telegram Desktop, in JSON format."
-    with refusing(source, "an export of Telegram", hint), source_file(source, on_bytes) as file:
+    with refusing(source, "an export of Telegram", hint), as_file(source, on_bytes) as file:
         yield from json_objects(file, _is_message)
 
 

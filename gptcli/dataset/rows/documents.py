@@ -26,7 +26,8 @@ def row_reader(read_rows: ReadRows) -> Callable[[Source, OnBytes], Iterator[Iter
         source.findings.bad_rows = source.findings.undecodable = 0
         for row in read_rows(source, on_bytes, column.top):
             text = _text_of(row, column, source)
-            yield iter([text] if text else [])
+            if text is not None:
+                yield iter([text] if text else [])
 
     return read_documents
 
@@ -42,8 +43,8 @@ def _column_of(source: Source, read_rows: ReadRows) -> Column:
     return choose_column(first, source.settings.text_field, source.label)
 
 
-def _text_of(row: Row, column: Column, source: Source) -> str:
-    """The text of a row; "" for one that is skipped. Raises CorpusError."""
+def _text_of(row: Row, column: Column, source: Source) -> str | None:
+    """The text of a row; None for one that cannot be read and is skipped. Raises CorpusError."""
     problem = row.problem
     if not problem:
         try:
@@ -53,7 +54,7 @@ def _text_of(row: Row, column: Column, source: Source) -> str:
             problem = str(error)
     if source.settings.errors == "skip":
         source.findings.bad_rows += 1
-        return ""
+        return None
     hint = "Mend the row, or skip such rows with `data.errors = skip`."
     raise CorpusError(f"{source.label}, {row.place}: {problem}.", hint)
 
