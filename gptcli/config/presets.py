@@ -62,8 +62,10 @@ PRESETS: dict[str, Values] = {
 
 PRESET_ALIASES = {"gpt2-small": "gpt2"}
 
-FINE_TUNING_LR_SHARE = {"adamw": 0.5, "muon": 0.25}
-"""Fine-tuning rate of AdamW as a share of the preset's, by the preset's optimizer: rates of Muon are about double."""
+FINE_TUNING_LR_SHARE = 0.5
+"""AdamW's learning rate for fine-tuning as a share of its rate for training from scratch."""
+LR_TIMES_ADAMW = {"muon": 2.0}
+"""An optimizer's best learning rate as a multiple of AdamW's, where it differs."""
 FINE_TUNING_BATCH_SIZE = 8
 FINE_TUNING_EVALUATIONS = 10
 """Number of evaluations in fine-tuning unless `train.eval_every` is set."""
@@ -108,7 +110,8 @@ def fine_tuning(preset_name: str) -> Values:
     values = preset(preset_name)
     smaller = math.sqrt(FINE_TUNING_BATCH_SIZE / values["train"]["batch_size"])
     optim = values["optim"]
-    rate = float(f"{optim['lr'] * FINE_TUNING_LR_SHARE[optim.get('optimizer', 'adamw')] * smaller:.2g}")
+    from_scratch = optim["lr"] / LR_TIMES_ADAMW.get(optim.get("optimizer", ""), 1.0)
+    rate = float(f"{from_scratch * FINE_TUNING_LR_SHARE * smaller:.2g}")
     budget = {"max_steps": 2000, "epochs": 10.0, "patience": 3}
     return {
         "optim": {"optimizer": "adamw", "lr": rate, "schedule": "linear"},

@@ -32,7 +32,7 @@ from gptcli.runs.decision import Decision, FineTune, Resume, check, decide, trai
 from gptcli.runs.pretrained import require_its_tokenizer, stored_initial_state
 from gptcli.runs.request import Request
 from gptcli.storage import FolderLock, disk_errors
-from gptcli.training.muon import is_muons
+from gptcli.training.optimizer import state_numbers
 from gptcli.training.schedule import learning_rate
 
 
@@ -203,11 +203,9 @@ def _weights_to_start_over(run: StoredRun, damaged: list[str]) -> dict[str, Tens
 
 def _disk(config: RunConfig) -> int:
     """Bytes of a checkpoint (weights, optimizer state) and of the best weights beside it, all float32."""
-    shapes = parameter_shapes(config.model).items()
-    weights = sum(shape.numel() for _, shape in shapes)
-    muon = config.optim.optimizer == "muon"
-    single = sum(shape.numel() for name, shape in shapes if muon and is_muons(name, shape))
-    return 4 * (2 * weights + 2 * weights - single)
+    shapes = parameter_shapes(config.model)
+    weights = sum(shape.numel() for shape in shapes.values())
+    return 4 * (2 * weights + state_numbers(shapes, config.optim))
 
 
 def _disk_refusal(path: Path, needed: int) -> StorageError | None:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from gptcli.config import RunConfig
-from gptcli.config.presets import FINE_TUNING_LR_SHARE, preset
+from gptcli.config.presets import LR_TIMES_ADAMW, preset
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import NonFiniteError
 from gptcli.model.devices import to_device, torch_dtype
@@ -212,7 +212,7 @@ class Trainer:
         """A lower learning rate to try after a training diverged."""
         rate, usual = self.config.optim.lr, preset(self.config.preset)["optim"]
         its, ours = usual.get("optimizer", "adamw"), self.config.optim.optimizer
-        known = usual["lr"] * FINE_TUNING_LR_SHARE[its] / FINE_TUNING_LR_SHARE[ours]  # Muon's rates are about double
+        known = usual["lr"] * LR_TIMES_ADAMW.get(ours, 1.0) / LR_TIMES_ADAMW.get(its, 1.0)
         whose = " (the preset's)" if its == ours else ""
         lower = f"{known:g}`{whose}" if rate > known else f"{rate / 2:g}`"
         return f"Try a lower learning rate, such as `optim.lr = {lower}."
