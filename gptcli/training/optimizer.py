@@ -81,7 +81,7 @@ class Optimizer:
         other = OPTIMIZERS.get(config.optimizer)
         self.other = other(model, config) if other else None
         parameters = [p for p, name in self.names.items() if not (other and other.updates(name, p.shape))]
-        self.device = model.wte.weight.device
+        self.device = next(iter(self.names)).device
         self.clip = config.grad_clip or float("inf")
         groups = [
             {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
