@@ -16,12 +16,12 @@ import torch
 
 from gptcli.checkpoints.model_folder import read_model_config
 from gptcli.checkpoints.run_folder import is_run, read_run
-from gptcli.config import DEFAULT_SEED, DtypeName, RunConfig, build_config, nearest_preset
+from gptcli.config import DEFAULT_SEED, DtypeName, Quantization, RunConfig, build_config, nearest_preset
 from gptcli.config.presets import preset_vocabulary
 from gptcli.config.values import Values, nest
 from gptcli.dataset.folder import Dataset, Split
 from gptcli.dataset.shards import TokenStream, dtype_for
-from gptcli.generation.loaded_model import LoadedModel, Quantization, load
+from gptcli.generation.loaded_model import LoadedModel, load
 from gptcli.generation.placement import place
 from gptcli.interop.hub import model_name
 from gptcli.model.gpt import GPT

@@ -47,7 +47,7 @@ HEARTBEAT_SECONDS = 10.0
 """Seconds without an event after which each step yields a `Heartbeat`, so that displays show progress of slow steps."""
 
 
-def train(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[Event]:
+def carry_out(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[Event]:
     """Carry out a plan; yields each event after it was logged. One process at a time writes to a run.
 
     A complete run is only tidied up: leftovers, old checkpoints, the model card. Raises the plan's refusal,
@@ -89,14 +89,14 @@ def train(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[Event
             raise
 
 
-def _tidy_up(plan: Plan, progress: Progress, end: StopReason) -> RunFinished:
+def _tidy_up(plan: Plan, progress: Progress, reason: StopReason) -> RunFinished:
     assert isinstance(plan.decision, Resume), "only a run that was trained before is finished"
     run = plan.decision.run
     with FolderLock(run.path):
         _remove_leftovers(run)
         prune_checkpoints(run.path, plan.config.train.keep_checkpoints)
         write_card(run, plan.dataset, progress)
-    return RunFinished.after(progress, end, seconds=progress.seconds)
+    return RunFinished.after(progress, reason, seconds=progress.seconds)
 
 
 def _trainer(plan: Plan, run: StoredRun) -> Trainer:
@@ -165,8 +165,8 @@ class Session:
             kept = "" if step is None else f"The checkpoint of step {step:,} is kept. "
             hint = f"{kept}{error.hint} Start again with `resume = never`."
             raise NonFiniteError(error.message, hint) from error
-        if self.saving.lost_best:
-            raise self.saving.lost_best
+        if self.saving.best_weights_error:
+            raise self.saving.best_weights_error
         yield RunFinished.after(self.progress, reason, seconds=self.seconds)
 
     def _begin(self) -> Iterator[Event]:

@@ -156,9 +156,9 @@ class Trainer:
         self.check_finite()
         tensors = [update.loss, update.grad_norm, self.optimizer.skips, self.optimizer.skipped_spikes()]
         tensors += [update.spread.balance_loss, update.spread.largest_load()] if update.spread else []
-        loss, norm, overflows, spikes, *experts = torch.stack(tensors).cpu().double().tolist()
+        loss, norm, skips, spikes, *experts = torch.stack(tensors).cpu().double().tolist()
         spread = (experts[0], experts[1]) if experts else None
-        return Figures(loss, norm, update.lr, int(overflows + spikes), int(spikes), spread)
+        return Figures(loss, norm, update.lr, int(skips + spikes), int(spikes), spread)
 
     def evaluation(self) -> Evaluation:
         """Evaluate on the validation split, batch by batch: see `evaluation_batches`. Raises NonFiniteError."""
