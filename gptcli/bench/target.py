@@ -127,7 +127,7 @@ def _training(preset_name: str, recipe: Values, vocab_size: int, options: BenchO
     dataset = random_dataset(vocab_size, length, options.seed)
     stated = {"train.batch_size": options.batch_size, "train.dtype": options.dtype, "train.seed": options.seed}
     request = Request(preset=preset_name, file=recipe, flags=nest({"model.block_size": length, **stated}))
-    completed = complete(request, NewRun(Path()), dataset, options.device)
+    completed = complete(request, NewRun(Path()), dataset, options.device, measures=False)
     if completed.refusal:
         raise completed.refusal
     config = completed.config

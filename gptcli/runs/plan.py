@@ -189,7 +189,7 @@ def _weights_to_start_over(run: StoredRun, damaged: list[str]) -> dict[str, Tens
     initial = stored_initial_state(run) if run.config.train.init_from else None
     best = 0 if initial else stored_step(read_metadata(run.path / names.MODEL)) or 0
     logged, failed = logged_saves(run.path)
-    carded, save_every = card_step(run.path), run.config.train.save_every
+    carded, save_every = card_step(run.path), run.config.train.save_every or 1
     step = max(best, logged, carded)
     has_folder = (run.path / names.CHECKPOINTS).is_dir()
     done = -(-logged // save_every) - 2  # saves: one may still be written when the next is due, which waits for it

@@ -162,6 +162,7 @@ class Trainer:
 
     def evaluation(self) -> Evaluation:
         """Evaluate on the validation split, batch by batch: see `evaluation_batches`. Raises NonFiniteError."""
+        assert self.config.train.eval_tokens, "the config is not complete"
         self.check_finite()
         loss = yield from evaluation_batches(
             self.model,
