@@ -137,3 +137,26 @@ def test_a_preview_says_what_tokenize_would_read_and_writes_nothing(tmp_path: Pa
     again = tokenize(texts, tmp_path / "out", settings={"data.exclude": ["*.markdown"]})
     assert again.reused
     assert any("files found" in note for note in again.notes)
+
+
+def test_a_link_to_a_file_of_the_same_folder_is_skipped(tmp_path: Path) -> None:
+    file_of(tmp_path, "texts/b.txt", "text")
+    (tmp_path / "texts/a.txt").symlink_to("b.txt")
+    (tmp_path / "texts/c.txt").hardlink_to(tmp_path / "texts/b.txt")
+    (tmp_path / "texts/sub").mkdir()
+    (tmp_path / "texts/sub/b.txt").symlink_to(tmp_path / "texts/b.txt")
+    file_of(tmp_path, "outside/d.txt", "more")
+    (tmp_path / "texts/d.txt").symlink_to(tmp_path / "outside/d.txt")
+    seen = look_at(tmp_path / "texts")
+    assert [source.name for source in seen.sources] == ["b.txt", "d.txt"], "the file itself, not its links"
+    assert [(one.name, one.reason) for one in seen.summary.skipped] == [
+        (name, "repeated by links") for name in ("c.txt", "a.txt", "sub/b.txt")
+    ]
+
+
+def test_a_linked_folder_is_not_entered_and_counted(tmp_path: Path) -> None:
+    file_of(tmp_path, "texts/a.txt", "text")
+    (tmp_path / "texts/all").symlink_to(tmp_path)
+    assert [(one.name, one.reason) for one in look_at(tmp_path / "texts").summary.skipped] == [
+        ("all/", "linked folders")
+    ]
