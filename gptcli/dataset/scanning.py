@@ -14,6 +14,7 @@ from gptcli.dataset.corpus import Corpus
 from gptcli.dataset.documents import Document, Documents
 from gptcli.dataset.duplicates import Duplicates
 from gptcli.dataset.finding import Found, Skipped
+from gptcli.dataset.notes import notes_on_bytes, notes_on_idle_settings, notes_on_rows
 from gptcli.dataset.readers import format_of, has_documents, read_documents
 from gptcli.dataset.refusals import MissingExtraError, NotRowsError, NotTextError, UndecodableError
 from gptcli.dataset.sources import OnBytes, Source
@@ -54,6 +55,7 @@ class _Scan:
     """The documents and characters of the sources that were read so far."""
 
     def __init__(self, found: Found, skip_unknown: Tokenizer | None) -> None:
+        self._found = found
         self.used: list[Source] = []
         self._documents, self._characters = Documents(), _Characters()
         self._formats: Counter[str] = Counter()
@@ -86,7 +88,9 @@ class _Scan:
             self.used.append(source)
             self._formats[format_of(source)] += 1
         elif source.from_folder or problem == "copies":
-            self._skipped.append(Skipped(source.name, "blank" if problem == "empty" else problem))
+            problem = "blank" if problem == "empty" else problem
+            lacks_rows = problem == "blank" and source.findings.bad_rows
+            self._skipped.append(Skipped(source.name, "without a row that can be read" if lacks_rows else problem))
         else:
             raise _blank(source, problem, self._skipped_characters > unknown_before)
 
@@ -105,8 +109,9 @@ class _Scan:
 
     def _read(self, source: Source, on_bytes: OnBytes) -> str:
         """Read a source; "empty" if it has no text at all, else ""."""
-        is_empty, source.findings.has_crlf = True, False
+        is_empty, source.findings.has_crlf, source.findings.documents = True, False, 0
         for index, pieces in enumerate(read_documents(source, on_bytes)):
+            source.findings.documents += 1
             first = next(pieces, "")
             is_empty = is_empty and not first
             self._add_document(source, index, chain([first], pieces))
@@ -162,20 +167,9 @@ class _Scan:
             yield f"Left out {counted(copies, 'document')}: exact copies of earlier ones."
         if copies := self._duplicates.near:
             yield f"Left out {counted(copies, 'document')}: near copies of earlier ones."
-        if bad := sum(source.findings.bad_rows for source in self.used):
-            yield f"Skipped {counted(bad, 'row')} that cannot be read."
-        if count := sum(source.findings.undecodable for source in self.used):
-            did = "Skipped" if self.used[0].settings.errors == "skip" else "Replaced by U+FFFD:"
-            yield f"{did} {counted(count, 'sequence')} of bytes that cannot be decoded."
-        encodings = Counter(source.findings.encoding for source in self.used if source.findings.encoding)
-        if encodings.keys() - {"utf-8"}:
-            yield f"Encodings found: {', '.join(f'{n:,} {name}' for name, n in encodings.most_common())}."
-        marked = [source for source in self.used if source.findings.has_mark]
-        dropped = "starts with a byte-order mark, which is dropped", "start with byte-order marks, which are dropped"
-        yield _note(marked, *dropped)
-        crlf = [source for source in self.used if source.findings.has_crlf]
-        kept = "; they are kept (`data.newline = lf` converts them)"
-        yield _note(crlf, f"has CRLF line ends{kept}", f"have CRLF line ends{kept}")
+        yield from notes_on_rows(self.used)
+        yield from notes_on_bytes(self.used)
+        yield from notes_on_idle_settings(self._found, self.used)
         if self._skipped_characters:
             unknown = sorted(self._unknown)
             named = ", ".join(map(repr, unknown[:_NAMED_CHARACTERS]))
@@ -236,11 +230,20 @@ def _reason(error: NotTextError | MissingExtraError, source: Source) -> str:
 
 def _blank(source: Source, problem: str, has_unknown: bool) -> CorpusError:
     """The error for a named source without a document."""
+    findings = source.findings
     what = "is empty" if problem == "empty" else "is blank: it holds nothing but white space"
     hint = "Name a file that holds text."
     if has_unknown:
         what = "holds no character that the tokenizer knows"
         hint = "Use a text in the characters that the tokenizer was made for."
+    elif findings.bad_rows:
+        blank = f", and {findings.documents:,} are blank" if findings.documents else ""
+        what = f"has no row with text: {findings.bad_rows:,} cannot be read (the first: {findings.problem}){blank}"
+        hint = "Mend its rows, or train on the characters of the file with `data.format = text`."
+    elif findings.column and (findings.documents or findings.header):
+        blank = f"{counted(findings.documents, 'row')}, blank in {findings.column}" if findings.documents else "no rows"
+        what = f"is without text: it has {blank}"
+        hint = "Name another column with `data.text_field`." if findings.documents else hint
     elif source.descriptor is not None:
         hint = "Pipe a text into the command, or name a text file."
     return CorpusError(f"{source.label} {what}.", hint)
@@ -256,9 +259,3 @@ def _all_of(errors: list[UndecodableError]) -> UndecodableError:
     return UndecodableError(
         f"{len(errors):,} files cannot be decoded. {listed}{rest}", errors[0].hint, errors[0].conversion
     )
-
-
-def _note(sources: list[Source], one: str, several: str) -> str:
-    if len(sources) < 2:
-        return f"{sources[0].label} {one}." if sources else ""
-    return f"{len(sources):,} files {several} (the first: {sources[0].label})."

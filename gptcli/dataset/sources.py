@@ -53,8 +53,20 @@ class Findings:
     """Sequences of bytes that were replaced or skipped."""
     bad_rows: int = 0
     """Rows that were skipped."""
+    problem: str = ""
+    """The first of these rows and why it was skipped: "line 7: it is not JSON"."""
     column: str = ""
     """The column of the text, in words."""
+    header: tuple[str, ...] = ()
+    """The columns that the first row of a table named."""
+    is_known_column: bool = True
+    """Whether the user or a usual name, rather than its values, says that the column is the text."""
+    short_rows: int = 0
+    """Rows of a table with fewer fields than columns."""
+    documents: int = 0
+    """Documents of the source, also blank ones."""
+    is_decoded: bool = False
+    """Whether bytes became text by the encoding in the settings."""
 
 
 @dataclass(frozen=True)
