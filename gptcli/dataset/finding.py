@@ -116,7 +116,9 @@ def _files_in(folder: Path, rules: _Rules, skipped: list[Skipped]) -> Iterator[P
     """The files of a folder to read, at any depth; the others are added to `skipped`."""
 
     def stop(error: OSError) -> None:
-        raise error
+        if not rules.skips_unreadable:
+            raise error
+        skipped.append(Skipped(f"{Path(error.filename).relative_to(folder).as_posix()}/", "unreadable"))
 
     for parent, folders, names in os.walk(folder, onerror=stop):
         place = Path(parent).relative_to(folder)
@@ -149,6 +151,7 @@ class _Rules:
     """Why files and folders inside a folder are skipped; "" for those that are read."""
 
     def __init__(self, data: DataConfig) -> None:
+        self.skips_unreadable = data.errors == "skip"
         self._is_included = _Patterns(data.include or folder_patterns())
         self._is_excluded, self._is_generated = _Patterns(data.exclude), _Patterns(GENERATED)
         self._stated = {"data.include": self._is_included if data.include else None, "data.exclude": self._is_excluded}
@@ -173,7 +176,9 @@ class _Rules:
             return path.suffix.lower() or "without a suffix"
         if self._is_generated(path):
             return "generated"
-        return "" if full.is_file() else "links to nothing, pipes or devices"
+        if not full.is_file():
+            return "links to nothing, pipes or devices"
+        return "unreadable" if self.skips_unreadable and not os.access(full, os.R_OK) else ""
 
     def unmatched(self) -> tuple[str, ...]:
         """The stated patterns that no file or folder matched so far, as settings."""
