@@ -166,13 +166,13 @@ def test_files_of_a_folder_that_cannot_be_read_are_skipped_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of them is kept: no document, no character, and no copy that a later file could repeat."""
-    rows = "".join(f'{{"text": "a row, number {number} of ten, written once"}}\n' for number in range(10))
-    file_of(tmp_path, "a.json", rows + '{"text": "ξ"}\n{"text": [}\n')
+    rows = [f'{{"text": "a row, number {number}, of {number * 7} that were written once"}}\n' for number in range(150)]
+    file_of(tmp_path, "a.json", '{"text": "first"}\n' + "".join(rows) + '{"text": "ξ"}\n{"text": [}\n')
     file_of(tmp_path, "b.docx", b"PK\x03\x04\xff")
     file_of(tmp_path, "c.txt", "caf\xe9".encode("utf-16"))
-    file_of(tmp_path, "d.jsonl", rows)
+    file_of(tmp_path, "d.jsonl", "".join(rows[:10]))
     file_of(tmp_path, "e.txt", "secret")
-    with pytest.raises(CorpusError, match=r"a\.json', line 12") as caught:
+    with pytest.raises(CorpusError, match=r"a\.json', line 153") as caught:
         look_at(tmp_path)
     assert "`data.errors = skip`" in caught.value.hint
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "e.txt")
@@ -187,7 +187,7 @@ def test_files_of_a_folder_that_cannot_be_read_are_skipped_on_request(
         assert {one.name: one.reason for one in seen.summary.skipped} == dict.fromkeys(
             ["a.json", "b.docx", "c.txt", "e.txt"], "unreadable"
         )
-        assert any("the first since '" in note and "a.json', line 12" in note for note in seen.notes)
+        assert any("the first since '" in note and "a.json', line 153" in note for note in seen.notes)
     with pytest.raises(CorpusError, match=r"b\.docx' cannot be read"):
         look_at(tmp_path / "b.docx", errors="skip")
 

@@ -41,7 +41,7 @@ class TsvRecords:
         if len(text) > MAX_ROW_CHARACTERS:
             raise ValueError(TOO_LONG)
         stop = _end_of(text)
-        if '"' not in text:
+        if not text.startswith('"') and '\t"' not in text:
             return text[:stop].split("\t") if stop else []
         fields: list[str] = []
         at = 0
