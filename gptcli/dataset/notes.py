@@ -17,11 +17,12 @@ def notes_on_rows(sources: Sequence[Source]) -> Iterator[str]:
     if bad := sum(source.findings.bad_rows for source in sources):
         yield f"Skipped {counted(bad, 'row')} that cannot be read."
     if short := sum(source.findings.short_rows for source in sources):
-        yield f"{counted(short, 'row')} with fewer fields than the table has columns: the missing ones count as blank."
+        yield f"Fewer fields than columns in {counted(short, 'row')}: what is missing counts as blank."
     named = [source for source in sources if source.findings.header and not source.findings.is_known_column]
     if named:
-        names = f"names of columns: {listed(named[0].findings.header)}"
-        yield _note(named, f"has in its first row the {names}", f"have in their first row {names} and the like")
+        names = listed(named[0].findings.header)
+        several = f"name their columns in their first row, such as {names}"
+        yield _note(named, f"names its columns in its first row: {names}", several)
 
 
 def notes_on_bytes(sources: Sequence[Source]) -> Iterator[str]:

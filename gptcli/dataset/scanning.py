@@ -20,7 +20,7 @@ from gptcli.dataset.readers import format_of, has_documents, read_documents
 from gptcli.dataset.refusals import MissingExtraError, NotRowsError, NotTextError, UndecodableError
 from gptcli.dataset.sources import OnBytes, Source
 from gptcli.dataset.summary import ReadSummary
-from gptcli.errors import CorpusError, clause, counted
+from gptcli.errors import CorpusError, counted
 from gptcli.tokenizer.code_points import beyond_ascii
 from gptcli.tokenizer.tokenizer import Tokenizer
 
@@ -190,7 +190,7 @@ class _Scan:
             yield f"Left out {counted(copies, 'document')}: exact copies of earlier ones."
         if copies := self._duplicates.near:
             yield f"Left out {counted(copies, 'document')}: near copies of earlier ones."
-        yield f"Skipped unreadable files, the first since {clause(self._unreadable[0])}." if self._unreadable else ""
+        yield f"The first unreadable file: {self._unreadable[0]}" if self._unreadable else ""
         yield from notes_on_rows(self.used)
         yield from notes_on_bytes(self.used)
         yield from notes_on_idle_settings(self._found, self.used)

@@ -187,7 +187,7 @@ def test_files_of_a_folder_that_cannot_be_read_are_skipped_on_request(
         assert {one.name: one.reason for one in seen.summary.skipped} == dict.fromkeys(
             ["a.json", "b.docx", "c.txt", "e.txt"], "unreadable"
         )
-        assert any("the first since '" in note and "a.json', line 153" in note for note in seen.notes)
+        assert any("first unreadable file: '" in note and "a.json', line 153" in note for note in seen.notes)
     with pytest.raises(CorpusError, match=r"b\.docx' cannot be read"):
         look_at(tmp_path / "b.docx", errors="skip")
 

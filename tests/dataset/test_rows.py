@@ -400,7 +400,7 @@ def test_short_rows_are_counted(tmp_path: Path) -> None:
     path = file_of(tmp_path, "a.csv", "n,text,m\n1,a,b\n2\n\n3,c\n")
     assert documents(path) == ["a", "c"]
     notes = look_at(path).notes
-    assert any(note.startswith("2 rows with fewer fields") for note in notes)
+    assert any(note.startswith("Fewer fields than columns in 2 rows") for note in notes)
     assert "Skipped 2 blank rows." in notes
 
 
