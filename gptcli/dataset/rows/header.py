@@ -27,7 +27,7 @@ def require_header(source: Source, column: Column, rows: Sequence[Any]) -> None:
             raise CorpusError(message, "Give them different names in its first row.")
     if header and not is_known(column, source.settings.text_field) and _looks_like_a_row(header, column, rows):
         message = f"{source.label} seems to begin without the names of its columns: its first row is {listed(header)}."
-        hint = "Add a first row that names them, such as id,text; if these are the names, choose one with `data.text_field`."
+        hint = "Add a first row with names, such as id,text; if these are the names, choose one with `data.text_field`."
         raise CorpusError(message, hint)
 
 
