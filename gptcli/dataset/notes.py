@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from gptcli.dataset.finding import Found
 from gptcli.dataset.readers import TEXT, format_of
+from gptcli.dataset.recognizing import may_be_table
 from gptcli.dataset.rows.column import listed
 from gptcli.dataset.sources import Source
 from gptcli.errors import counted
@@ -28,8 +29,12 @@ def notes_on_rows(sources: Sequence[Source]) -> Iterator[str]:
 def notes_on_bytes(sources: Sequence[Source]) -> Iterator[str]:
     """Notes about encodings and line ends, and about what standard input is taken for."""
     for source in sources:
-        if source.descriptor is not None and source.settings.format == "auto" and format_of(source) != TEXT:
+        if source.descriptor is None or source.settings.format != "auto":
+            continue
+        if format_of(source) != TEXT:
             yield f"{source.label} is read as {format_of(source)}: `data.format = text` reads its characters instead."
+        elif may_be_table(source):
+            yield f"{source.label} is read as plain text. If it is a table, read its rows with `data.format = csv`."
     if count := sum(source.findings.undecodable for source in sources):
         did = "Skipped" if sources[0].settings.errors == "skip" else "Replaced by U+FFFD:"
         yield f"{did} {counted(count, 'sequence')} of bytes that cannot be decoded."

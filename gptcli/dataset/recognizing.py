@@ -25,6 +25,7 @@ _HEADERS = re.compile(rb"(?:([!-9;-~]+):[^\n]*+\n(?:[ \t][^\n]*+\n)*+)++\r?\n")
 _HEADER_NAME = re.compile(rb"^([!-9;-~]+):", re.MULTILINE)
 _OF_SERVERS = {b"message-id", b"mime-version", b"received", b"return-path", b"delivered-to"}
 """Headers of mail that a text which begins with "From: " and "Subject: " lacks."""
+_TABLE_LINES = 5
 _MIME_TYPES = {b"application/epub+zip": "epub", b"application/vnd.oasis.opendocument.text": "odt"}
 
 
@@ -44,6 +45,13 @@ def format_of_content(source: Source) -> str:
     if array.startswith(b"[") and array[1:].lstrip().startswith(b"{"):
         return "json"
     return "jsonl" if is_row(start) else ""
+
+
+def may_be_table(source: Source) -> bool:
+    """Whether the first lines have the same number of tabs, semicolons or commas each, as in a table without quotes."""
+    lines = first_bytes(source).split(b"\n")[:-1][:_TABLE_LINES]
+    counts = ({line.count(delimiter) for line in lines} for delimiter in (b"\t", b";", b","))
+    return len(lines) == _TABLE_LINES and any(len(count) == 1 and min(count) > 0 for count in counts)
 
 
 def _format_of_archive(source: Source) -> str:

@@ -65,3 +65,20 @@ def test_another_archive_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
         with pytest.raises(CorpusError, match="a zip archive"):
             look_at("-")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_noted"),
+    [
+        ("n,said\n" + "1,x\n" * 9, True),
+        ("n\tsaid, so\n" + "1\tx\n" * 9, True),
+        ("n,said\n1,x\n", False),
+        ("a\nb\n" * 9, False),
+    ],
+)
+def test_a_table_is_read_as_text_with_a_note(text: str, is_noted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for settings in ({}, {"format": "text"}):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        seen = look_at("-", **settings)
+        assert seen.characters == len(text)
+        assert any("`data.format = csv`" in note for note in seen.notes) == (is_noted and not settings)
