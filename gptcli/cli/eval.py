@@ -28,7 +28,7 @@ def eval_(
         bool, typer.Option("--tokens", help="Show each token by its surprise in bits, and the most surprising places.")
     ] = False,
     html: Annotated[
-        str | None, typer.Option("--html", metavar="FILE", help="Write that as a page for a browser.")
+        str | None, typer.Option("--html", metavar="FILE", help="Write the tokens by surprise as an HTML page.")
     ] = None,
     context: options.Context = None,
     include: options.Include = None,

@@ -40,7 +40,10 @@ def sample(
     min_p: Annotated[float | None, setting("sampling.min_p", "F", panel=CHOICE)] = None,
     repetition_penalty: Annotated[float | None, setting("sampling.repetition_penalty", "F", panel=CHOICE)] = None,
     seed: Annotated[int | None, setting("sampling.seed", "N", panel=CHOICE, default="a fresh one")] = None,
-    logprobs: Annotated[int | None, setting("sampling.logprobs", "N", "--top", panel=options.OUTPUT_PANEL)] = None,
+    logprobs: Annotated[
+        int | None,
+        setting("sampling.logprobs", "N", "--top", panel=options.OUTPUT_PANEL, note="With --json natural logarithms."),
+    ] = None,
     no_echo: Annotated[bool, typer.Option("--no-echo", help="Show the new text without the prompt.")] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Let control characters act on the terminal.")] = False,
     interactive: Annotated[
