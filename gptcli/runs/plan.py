@@ -25,6 +25,7 @@ from gptcli.dataset.preparing import OnProgress, Prepared, find_or_prepare
 from gptcli.dataset.summary import ReadSummary
 from gptcli.errors import ModelFolderError, StorageError, size
 from gptcli.model.cost import parameter_shapes
+from gptcli.model.devices import current_gpu
 from gptcli.runs.budget import StopReason, finished_by, why_finished
 from gptcli.runs.changes import refuse_other_data, refuse_other_settings
 from gptcli.runs.completion import Completed, complete
@@ -94,7 +95,8 @@ def plan_for(request: Request, decision: Decision, dataset: Dataset, device: tor
     """The plan of a decision for an existing dataset; raises as `make_plan` does."""
     if isinstance(decision, FineTune):
         require_its_tokenizer(decision.pretrained, dataset)
-    completed = complete(request, decision, dataset, device)
+    with current_gpu(device):
+        completed = complete(request, decision, dataset, device)
     disk = _disk(completed.config)
     refusal = completed.refusal or _disk_refusal(decision.path, disk)
     notes = [
