@@ -44,6 +44,8 @@ class Size:
     """The preset whose losses are compared by dtype."""
     loss_steps: int
     eval_tokens: int
+    max_time: float
+    """Seconds of the training that is planned by its time."""
     packages: tuple[str, ...]
     """Packages of Python's library, as a text that every machine has."""
 
@@ -60,6 +62,7 @@ WHOLE = Size(
     loss_preset="tiny",
     loss_steps=300,
     eval_tokens=2**20,
+    max_time=30.0,
     packages=("asyncio", "email", "http", "json", "logging"),
 )
 ON_A_CPU = Size(
@@ -74,6 +77,7 @@ ON_A_CPU = Size(
     loss_preset="nano",
     loss_steps=5,
     eval_tokens=2**9,
+    max_time=1.0,
     packages=("json",),
 )
 """A test of the code: the figures mean nothing."""

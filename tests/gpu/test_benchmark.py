@@ -20,10 +20,10 @@ from benchmarks.gpu.training import busy_seconds
 
 CPU = torch.device("cpu")
 QUICK = {
-    "speed": ("first_token", "save_gpt2"),
+    "speed": ("first_token", "save_gpt2", "max_time"),
     "ablations": (
         *("padded_head", "chunk_sizes", "fused_loss"),
-        *("attention_kernels", "optimizers", "micro_batches", "cudnn_attention"),
+        *("attention_kernels", "optimizers", "micro_batches", "cudnn_attention", "experts", "eval_batches"),
     ),
 }
 """Measurements that take seconds on a CPU: the others compile or train longer."""
