@@ -14,7 +14,7 @@ from gptcli.runs.decision import NewRun
 from gptcli.runs.events import RunFinished
 from gptcli.runs.plan import plan_for
 from gptcli.runs.request import Request
-from gptcli.runs.session import train
+from gptcli.runs.session import carry_out
 
 
 def max_time(setting: Setting) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def max_time(setting: Setting) -> dict[str, Any]:
         plan = plan_for(
             Request(preset=size.preset, flags=nest(recipe)), NewRun(Path(folder) / "run"), dataset, setting.device
         )
-        *_, end = train(plan)
+        *_, end = carry_out(plan)
     assert isinstance(end, RunFinished)
     return {
         "seconds_given": size.max_time,

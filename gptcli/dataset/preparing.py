@@ -30,7 +30,7 @@ from gptcli.dataset.vocabulary import make_tokenizer, require_bpe_for_size, requ
 from gptcli.dataset.writing import FEW_TOKENS, write_dataset
 from gptcli.errors import CorpusError, DatasetError, counted
 from gptcli.paths import given_path, output_path, text_paths
-from gptcli.tokenizer.bytelevel import Unknown
+from gptcli.tokenizer import Unknown
 from gptcli.tokenizer.tokenizer import Tokenizer, is_path, load_tokenizer
 
 OnProgress = Callable[[str, int, int], None]

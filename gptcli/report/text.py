@@ -77,7 +77,7 @@ class TokenizerReport:
 
 
 @dataclass(frozen=True)
-class Piece:
+class TokenText:
     id: int
     text: str
     """The piece as text; an incomplete character is U+FFFD."""
@@ -97,7 +97,7 @@ class TokensReport:
     tokens: int
     distinct_tokens: int
     bytes_per_token: float
-    pieces: tuple[Piece, ...]
+    pieces: tuple[TokenText, ...]
     """The first `PIECES` tokens."""
     kind: str = "tokens"
 
@@ -181,8 +181,8 @@ def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
     )
 
 
-def _piece(token: int, content: bytes) -> Piece:
-    return Piece(token, content.decode(errors="replace"), content.hex())
+def _piece(token: int, content: bytes) -> TokenText:
+    return TokenText(token, content.decode(errors="replace"), content.hex())
 
 
 def describe_text(path: Path) -> TextReport:

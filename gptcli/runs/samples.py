@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gptcli.config import SamplingConfig
 from gptcli.dataset.folder import Dataset
-from gptcli.generation.stream import Piece, generate
+from gptcli.generation.stream import Piece, stream_samples
 from gptcli.model.gpt import GPT
 
 SAMPLE_TOKENS = 120
@@ -16,7 +16,7 @@ def draw_sample(model: GPT, dataset: Dataset, *, seed: int) -> str:
     was_training = model.training
     model.eval()
     try:
-        pieces = generate(model, dataset.tokenizer, [dataset.start_id], config, end_id=dataset.end_id)
+        pieces = stream_samples(model, dataset.tokenizer, [dataset.start_id], config, end_id=dataset.end_id)
         return "".join(piece.text for piece in pieces if isinstance(piece, Piece))
     finally:
         model.train(was_training)
