@@ -126,7 +126,7 @@ def trainer_of(preset: str, vocab_size: int, settings: Mapping[str, Any], device
     block_size = settings.get("model.block_size", 1024)
     dataset = random_dataset(vocab_size, block_size, seed=0)
     request = Request(preset=preset, flags=nest(settings))
-    trainer = Trainer(complete(request, NewRun(Path()), dataset, device).config, dataset, device)
+    trainer = Trainer(complete(request, NewRun(Path()), dataset, device, measures=False).config, dataset, device)
     trainer.compile()
     return trainer
 
