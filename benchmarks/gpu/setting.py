@@ -15,6 +15,7 @@ from gptcli.bench.limits import wait_for
 from gptcli.bench.target import random_dataset
 from gptcli.config import DtypeName, ModelConfig
 from gptcli.config.values import nest
+from gptcli.errors import first_line
 from gptcli.machine import free_memory
 from gptcli.model.devices import torch_dtype
 from gptcli.model.memory import largest_micro_batch
@@ -140,6 +141,18 @@ def repeated(update: Callable[[], object], times: int, device: torch.device) -> 
         wait_for(device)
 
     return run
+
+
+def beside_transformers(
+    ours: Callable[[], object], theirs: Callable[[], Callable[[], object]]
+) -> tuple[dict[str, Callable[[], object]], str]:
+    """What is compared, after one call of what `theirs` makes, and the reason if only gptcli can be measured."""
+    try:
+        other = theirs()
+        other()
+    except Exception as error:  # a version that is missing, or that does not fit this torch
+        return {"gptcli": ours}, first_line(error)
+    return {"gptcli": ours, "transformers": other}, ""
 
 
 class Marks:

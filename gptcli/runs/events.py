@@ -72,7 +72,7 @@ class EvalMetrics:
 
 @dataclass(frozen=True)
 class CheckpointBegun:
-    """A checkpoint is about to be written. `CheckpointSaved` or `SaveFailed` follows, for a large one at a later step."""
+    """A checkpoint is about to be written. `CheckpointSaved` or `SaveFailed` follows, maybe at a later step."""
 
     step: int
 
