@@ -31,12 +31,12 @@ PRESETS: dict[str, Values] = {
     "nano": {
         "model": {"n_layer": 3, "n_head": 3, "n_embd": 48, "block_size": 128},
         "optim": {"optimizer": "muon", "lr": 1e-2, "schedule": "linear", "warmup_steps": 20},
-        "train": {"batch_size": 8, "max_steps": 450, "patience": 6},
+        "train": {"batch_size": 8, "max_steps": 450, "epochs": 12.0, "patience": 6},
     },
     "tiny": {
         "model": {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 128},
         "optim": {"optimizer": "muon", "lr": 8e-3, "schedule": "linear", "warmup_steps": 20},
-        "train": {"batch_size": 16, "max_steps": 1200, "patience": 6},
+        "train": {"batch_size": 16, "max_steps": 1200, "epochs": 8.0, "patience": 6},
     },
     "mini": {
         "model": {"n_layer": 6, "n_head": 6, "n_embd": 192, "block_size": 256, "dropout": 0.1},
@@ -58,7 +58,8 @@ PRESETS: dict[str, Values] = {
     "gpt2-large": _gpt2(36, 20, 1280, 2.5e-4),
     "gpt2-xl": _gpt2(48, 25, 1600, 2e-4),
 }
-"""Model shape and training recipe by name; docs/log.md has the measurements behind the recipes."""
+"""Model shape and training recipe by name; docs/log.md has the measurements behind the recipes. The budget ends with
+the smaller of steps and epochs: without dropout, more passes over a small text only memorize it."""
 
 PRESET_ALIASES = {"gpt2-small": "gpt2"}
 

@@ -81,7 +81,8 @@ class DataConfig(Section):
     encoding: Annotated[str, AfterValidator(_codec)] = "utf-8"
     """Encoding of text: any of Python's, such as `cp1252`, or `auto`."""
     errors: Literal["strict", "replace", "skip"] = "strict"
-    """Bytes and rows that cannot be read: `strict` refuses them, `replace` puts U+FFFD for bytes, `skip` skips both."""
+    """Bytes and rows that cannot be read: `strict` refuses them, `replace` puts U+FFFD for bytes, `skip` skips both,
+    and whole files of folders."""
     newline: Literal["keep", "lf"] = "keep"
     """Line ends: `keep` them, or turn CRLF and CR into `lf`."""
     doc_separator: Annotated[str, Field(min_length=1), AfterValidator(_unescaped)] | None = None

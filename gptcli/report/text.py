@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -17,7 +19,7 @@ from gptcli.dataset.refusals import utf8_alone
 from gptcli.dataset.scanning import scan
 from gptcli.dataset.splits import utf8_length
 from gptcli.dataset.vocabulary import choose_kind
-from gptcli.errors import TokenizerError
+from gptcli.errors import CorpusError, TokenizerError
 from gptcli.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 PIECES = 10_000
@@ -158,7 +160,7 @@ def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
             size += utf8_length(piece)
             yield piece
 
-    with utf8_alone(), find_sources([str(text_path)], DataConfig()) as found:
+    with _by_defaults(text_path), find_sources([str(text_path)], DataConfig()) as found:
         documents = chain.from_iterable(read_documents(source, lambda _count: None) for source in found.sources)
         try:
             for ids in tokenizer.encode_pieces(counted(chain.from_iterable(documents))):
@@ -187,7 +189,7 @@ def _piece(token: int, content: bytes) -> TokenText:
 
 def describe_text(path: Path) -> TextReport:
     """Describe a text file or a folder of them. Raises CorpusError if it is not text, empty or blank."""
-    with utf8_alone(), find_sources([str(path)], DataConfig()) as found:
+    with _by_defaults(path), find_sources([str(path)], DataConfig()) as found:
         corpus = scan(found, lambda _count: None)
         lines = sum(_lines(pieces) for source in corpus.sources for pieces in corpus.read(source))
     kind, reason = choose_kind(corpus)
@@ -204,6 +206,19 @@ def describe_text(path: Path) -> TextReport:
         training_characters=corpus.training_characters(None),
         notes=corpus.notes,
     )
+
+
+@contextmanager
+def _by_defaults(text: Path) -> Iterator[None]:
+    """Hints about other settings name the command that has them."""
+    try:
+        with utf8_alone():
+            yield
+    except CorpusError as error:
+        if "`data." not in error.hint:
+            raise
+        other = f"`inspect` has no such option; `gptcli tokenize {shlex.quote(str(text))} --dry-run` has."
+        raise CorpusError(error.message, f"{error.hint} {other}") from None
 
 
 def summary_of(tokenizer: Tokenizer) -> TokenizerSummary:

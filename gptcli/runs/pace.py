@@ -17,7 +17,9 @@ from gptcli.training.trainer import Trainer
 WARM_UP_STEPS = 2
 MEASURED_STEPS = 5
 MEASURED_SECONDS = 0.5
-"""Time after which no other step is measured. Of a batch that takes longer, a part is measured."""
+"""Time after which no other step is measured."""
+PART_SECONDS = 2.0
+"""Only part of a batch is measured if its sequences, one by one, would take longer."""
 LONG_RUN = 1_000_000
 """Steps assumed when deciding on `torch.compile`: a stated time means a run that is worth compiling."""
 
@@ -58,7 +60,7 @@ def measure_pace(config: RunConfig, dataset: Dataset, device: torch.device, *, c
         whole, part = config.train.batch_size, config.train.batch_size
         if device.type == "cpu" and whole > 1:
             single = _measure(_part_of(config, 1), dataset, device).step
-            part = min(whole, config.train.micro_batch_size or whole, max(1, int(MEASURED_SECONDS / single)))
+            part = min(whole, config.train.micro_batch_size or whole, max(1, int(PART_SECONDS / single)))
         measured = _measure(_part_of(config, part), dataset, device, compiles=compiles)
     if device.type == "cuda":
         torch.cuda.empty_cache()  # memory kept for reuse would count as taken

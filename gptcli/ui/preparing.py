@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from itertools import pairwise
 
@@ -43,6 +43,7 @@ class PreparingDisplay:
         self._output = output
         self._open = ExitStack()
         self._tasks: dict[str, TaskID] = {}
+        self._may_have_written = False
         self._stages: list[tuple[str, float, int]] = []
         """For each stage its name, its start time and its bytes."""
 
@@ -52,11 +53,19 @@ class PreparingDisplay:
             self._open.enter_context(live_display(live))
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._open.close()
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self.announce_interruption()
         end = ("", time.perf_counter(), 0)
         for (stage, began, total), (_next, ended, _bytes) in pairwise([*self._stages, end]):
             self._output.detail(f"{stage.capitalize()}: {ended - began:,.2f} s for {size(total)}.")
+
+    def announce_interruption(self) -> None:
+        """Say that a signal ended the command before it wrote anything, unless a dataset may be complete already."""
+        if not self._may_have_written:
+            with suppress(OSError):  # of a closed terminal
+                self._output.note("Stopped. Nothing was written.")
 
     def update(self, stage: str, done_bytes: int, total_bytes: int) -> None:
         """Show the progress of a stage."""
@@ -64,6 +73,7 @@ class PreparingDisplay:
             self._stages.append((stage, time.perf_counter(), total_bytes))
             self._tasks[stage] = self._progress.add_task(stage.capitalize(), total=total_bytes)
         self._progress.update(self._tasks[stage], completed=done_bytes, total=total_bytes)
+        self._may_have_written = stage == "encoding" and done_bytes >= total_bytes
 
 
 def show_prepared(output: Output, prepared: Prepared) -> None:

@@ -61,10 +61,12 @@ class TrainingDisplay:
     def __enter__(self) -> TrainingDisplay:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._progress:
             self._progress.notice = ""
         self._open.close()
+        if self._preparing and not self._progress and kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._preparing.announce_interruption()
 
     def announce_stop(self) -> None:
         """Say that the training saves and stops. Safe in a signal handler: a live display shows it when it redraws."""

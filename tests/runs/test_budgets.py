@@ -311,3 +311,13 @@ def test_flags_set_the_budget_against_a_config_file_with_steps(dataset: Dataset,
     config = plan(dataset, tmp_path / "run", options, file=file).config
     assert config.train.max_steps == round(4 * epoch_steps(config, dataset)) != 3
     assert plan(dataset, tmp_path / "run", {"train.max_steps": None}, file=file).config.train.max_steps == 3
+
+
+def test_of_a_large_batch_only_a_part_is_measured(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One sequence takes a second, so that two of four are measured; they take three seconds."""
+    config = plan(dataset, tmp_path / "run").config
+    ticks = iter([0, 0, 0, 1, 0, 1, 0, 0, 0, 9, 0, 3])
+    monkeypatch.setattr(pace, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+    assert pace.measure_pace(config, dataset, CPU) == Pace(6.0)
