@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.gpu.decoding import Writer
-from benchmarks.gpu.setting import Marks, Setting, peak_bytes, repeated, trainer_of
+from benchmarks.gpu.setting import Marks, Setting, peak_bytes, repeated
 from benchmarks.measure import alternate
 from gptcli.errors import first_line
 from gptcli.generation import scoring
@@ -146,13 +146,12 @@ def cudnn_attention(setting: Setting) -> Iterator[dict[str, Any]]:
 
 
 def experts(setting: Setting) -> Iterator[dict[str, Any]]:
-    """Updates of the preset with experts: all at once, on a GPU also compiled, and one after the other."""
+    """Updates of GPT-2 with experts: all at once, on a GPU also compiled, and one after the other."""
     ways = {"all at once": Experts.mix_at_once, "one by one": Experts.mix_one_by_one}
     rows = [("all at once", "on")] if setting.device.type == "cuda" else []
     for name, compiled in [("all at once", "off"), ("one by one", "off"), *rows]:
-        stated = {"model.n_expert": EXPERTS, "train.compile": compiled, "train.max_steps": 1000}
         with mock.patch.multiple(Experts, mix_at_once=ways[name], mix_one_by_one=ways[name]):
-            trainer = trainer_of(setting.size.preset, setting.size.gpt2.vocab_size, stated, setting.device)
+            trainer = setting.gpt2_trainer({"model.n_expert": EXPERTS, "train.compile": compiled})
             costs = _costs(setting, trainer.step)
         size, dtype = trainer.micro_batch_size, trainer.dtype
         estimate = training_memory(trainer.config.model, size, dtype, setting.device.type).total
