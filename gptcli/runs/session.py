@@ -23,6 +23,7 @@ from gptcli.model.loss import bits_per_unit
 from gptcli.runs.budget import StopReason, budget_end
 from gptcli.runs.decision import FineTune, Resume
 from gptcli.runs.events import (
+    CheckpointBegun,
     CheckpointSaved,
     EvalMetrics,
     EvalProgress,
@@ -283,11 +284,12 @@ class Session:
         """Whether training has stopped at a step, so that nothing later can be saved."""
         return self.progress.step == step and self.stop_reason() is not None
 
-    def save(self) -> Iterator[CheckpointSaved | SaveFailed]:
+    def save(self) -> Iterator[CheckpointBegun | CheckpointSaved | SaveFailed]:
         """Save a checkpoint; large ones are written while training continues, and reported at a later step."""
         self.trainer.check_finite()
         self.progress.seconds = self.seconds
         self.progress.metrics_bytes = self.saving.log.length()
+        yield CheckpointBegun(self.progress.step)
         is_last = partial(self._ends_at, self.progress.step)
         yield from self.saving.checkpoint(self.progress, self.trainer.state(), is_last)
         self._mark()

@@ -35,7 +35,7 @@ def compile_hidden(
     evaluation mode, for which it is compiled once more; gradients and random states are restored. Raises DeviceError
     if `mode` is "on" and compiling fails.
     """
-    reason = _reason_against(model.wte.weight.device, max_steps, experts=model.config.n_expert > 0)
+    reason = _reason_against(model.wte.weight.device, max_steps)
     if mode == "off" or (mode == "auto" and reason):
         return hidden, f"Not compiled: {reason}." if mode == "auto" else ""
     compiled: Hidden = torch.compile(hidden, dynamic=False, **_options())
@@ -51,15 +51,13 @@ def compile_hidden(
     return compiled, "Compiled with torch.compile." if mode == "auto" else ""
 
 
-def _reason_against(device: torch.device, max_steps: int, *, experts: bool = False) -> str:
+def _reason_against(device: torch.device, max_steps: int) -> str:
     if device.type == "cpu":
         return "on a CPU it saves less time than it takes"
     if device.type == "mps":
         return "torch.compile is untested on Apple GPUs"
     if importlib.util.find_spec("triton") is None:
         return "triton, which torch.compile needs, is not installed"
-    if experts:
-        return "with experts it is untested"
     if max_steps < MIN_STEPS:
         return "the run is too short to pay for it"
     return ""

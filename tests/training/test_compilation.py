@@ -56,11 +56,6 @@ def test_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "triton" in compilation._reason_against(torch.device("cuda"), 10**6)
 
 
-def test_not_with_experts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compilation.importlib.util, "find_spec", lambda name: object())
-    assert "expert" in compilation._reason_against(torch.device("cuda"), 10**6, experts=True)
-
-
 def test_on_that_fails_is_an_error(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", failing)
     with pytest.raises(DeviceError, match=r"torch\.compile .*no C\+\+ compiler\.$") as caught:
@@ -72,7 +67,7 @@ def check_fallback(dataset: Dataset, folder: Path, monkeypatch: pytest.MonkeyPat
     """Under `auto` the run trains as it would have without compiling: the failed attempt leaves no trace."""
     run(dataset, folder / "off", {"train.compile": "off"})
     monkeypatch.setattr(torch, "compile", failing)
-    monkeypatch.setattr(compilation, "_reason_against", lambda device, max_steps, experts: "")
+    monkeypatch.setattr(compilation, "_reason_against", lambda device, max_steps: "")
     (told,) = notes(dataset, folder / "auto", "auto")
     assert "Not compiled" in told
     assert "no C++ compiler" in told
@@ -118,7 +113,7 @@ def test_compiled_states_are_used_and_leave_no_trace(
 
     run(dataset, tmp_path / "off", {"train.compile": "off"})
     monkeypatch.setattr(torch, "compile", working)
-    monkeypatch.setattr(compilation, "_reason_against", lambda device, max_steps, experts: "")
+    monkeypatch.setattr(compilation, "_reason_against", lambda device, max_steps: "")
     told = notes(dataset, tmp_path / mode, mode)
     assert ["Compiled" in note for note in told] == ([True] if mode == "auto" else [])
     assert len(calls) > 20
