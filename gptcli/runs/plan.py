@@ -34,6 +34,7 @@ from gptcli.runs.host_copy import DIRECT_BYTES
 from gptcli.runs.pretrained import require_its_tokenizer, stored_initial_state
 from gptcli.runs.request import Request
 from gptcli.storage import FolderLock, disk_errors
+from gptcli.training.compilation import CPU_SECONDS
 from gptcli.training.optimizer import state_numbers
 from gptcli.training.schedule import learning_rate
 
@@ -67,6 +68,11 @@ class Plan(Completed):
     def finished(self) -> StopReason | None:
         """The budget that has ended the run, if nothing is left to train."""
         return finished_by(self.config.train, self.checkpoint.progress) if self.checkpoint else None
+
+    @property
+    def pays_compiling_on_cpu(self) -> bool:
+        """Whether a training on a CPU is long enough to be compiled; one that resumes stays as it was."""
+        return self.checkpoint.state.compiled if self.checkpoint else (self.seconds or 0) >= CPU_SECONDS
 
     @property
     def begin(self) -> int:
@@ -121,6 +127,7 @@ def plan_for(request: Request, decision: Decision, dataset: Dataset, device: tor
     return Plan(
         config=completed.config,
         memory=completed.memory,
+        seconds=completed.seconds,
         notes=notes,
         refusal=refusal,
         decision=decision,

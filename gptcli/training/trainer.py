@@ -104,7 +104,7 @@ class Trainer:
         self.eager = partial(whole, activation_checkpointing=True) if train.activation_checkpointing else whole
         self.hidden = self.eager
 
-    def compile(self, *, evaluates: bool = True) -> str:
+    def compile(self, *, evaluates: bool = True, pays_on_cpu: bool = False) -> str:
         """Use torch.compile if the config asks for it or it pays; for evaluations too if the trainer `evaluates`.
 
         Returns a sentence about the choice, "" if the config made it. Raises OutOfMemoryError, and DeviceError if
@@ -120,6 +120,7 @@ class Trainer:
                 max_steps=self.max_steps,
                 dtype=self.dtype,
                 evaluates=evaluates,
+                pays_on_cpu=pays_on_cpu,
             )
         return note
 
@@ -207,6 +208,7 @@ class Trainer:
             random=random_states(self.device),
             scaler=self.optimizer.scaler_state(),
             threads=torch.get_num_threads(),
+            compiled=self.is_compiled,
         )
 
     def load_state(self, state: TrainerState) -> None:

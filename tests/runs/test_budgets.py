@@ -126,6 +126,7 @@ def test_time(dataset: Dataset, tmp_path: Path, clock: Clock) -> None:
 
 def test_steps_within_a_time(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of steps is derived from a measurement before the first one; it stays on resume."""
+    monkeypatch.setattr(completion, "measure_pace", lambda *_args, **_options: Pace(0.5))
     flags = {"train.max_time": "100s", "train.max_steps": None, "train.eval_every": 10}
     made = plan(dataset, tmp_path / "run", flags)
     # An evaluation scores 500 tokens at a third of an update's 64 per half second: 1.302 s every 10 steps.
