@@ -110,10 +110,11 @@ def _recognized(source: Source) -> str:
             break
     if source.suffix in READERS:
         return source.suffix.removeprefix(".")
-    return _format_of_content(first_bytes(source)) if source.descriptor is not None else TEXT
+    return format_of_content(first_bytes(source)) if source.descriptor is not None else TEXT
 
 
-def _format_of_content(start: bytes) -> str:
+def format_of_content(start: bytes) -> str:
+    """The format of what begins with `start`, as far as it shows."""
     if start.startswith(b"PAR1"):
         return "parquet"
     if start.startswith(b"%PDF-"):

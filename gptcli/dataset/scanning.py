@@ -57,7 +57,7 @@ class _Scan:
         self.used: list[Source] = []
         self._documents, self._characters = Documents(), _Characters()
         self._formats: Counter[str] = Counter()
-        self._skipped = list(found.skipped)
+        self._skipped, self._found_notes = list(found.skipped), found.notes
         self._beginnings: list[str] = []
         self._first_row = ""
         self._blank_rows = self._skipped_characters = 0
@@ -96,7 +96,7 @@ class _Scan:
             documents=self._documents,
             sources=tuple(self.used),
             alphabet=self._characters.alphabet(),
-            notes=tuple(filter(None, [summary.sentence(), *self._notes()])),
+            notes=tuple(filter(None, [*self._found_notes, summary.sentence(), *self._notes()])),
             summary=summary,
             beginnings=tuple(self._beginnings),
             has_skipped=self._skipped_characters > 0,

@@ -9,7 +9,15 @@ from dataclasses import asdict
 from itertools import pairwise
 
 from rich.live import Live
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from gptcli.dataset.finding import Skipped
 from gptcli.dataset.folder import Dataset
@@ -34,6 +42,7 @@ class PreparingDisplay:
             TextColumn("{task.description:<18}", markup=False),
             BarColumn(bar_width=None),
             TextColumn("{task.percentage:>3.0f}%"),
+            DownloadColumn(),
             TransferSpeedColumn(),
             TimeRemainingColumn(),
             expand=True,
@@ -56,14 +65,19 @@ class PreparingDisplay:
         self._open.close()
         end = ("", time.perf_counter(), 0)
         for (stage, began, total), (_next, ended, _bytes) in pairwise([*self._stages, end]):
-            self._output.detail(f"{stage.capitalize()}: {ended - began:,.2f} s for {size(total)}.")
+            self._output.detail(f"{_capitalized(stage)}: {ended - began:,.2f} s for {size(total)}.")
 
     def update(self, stage: str, done_bytes: int, total_bytes: int) -> None:
         """Show the progress of a stage."""
         if stage not in self._tasks:
             self._stages.append((stage, time.perf_counter(), total_bytes))
-            self._tasks[stage] = self._progress.add_task(stage.capitalize(), total=total_bytes)
-        self._progress.update(self._tasks[stage], completed=done_bytes, total=total_bytes)
+            self._tasks[stage] = self._progress.add_task(_capitalized(stage), total=total_bytes or None)
+        self._progress.update(self._tasks[stage], completed=done_bytes, total=total_bytes or None)
+
+
+def _capitalized(stage: str) -> str:
+    """A stage, which may name a file, at the beginning of a line."""
+    return stage[:1].upper() + stage[1:]
 
 
 def show_prepared(output: Output, prepared: Prepared) -> None:
