@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from gptcli.dataset.python_docs import python_docs
+from gptcli.dataset.refusals import MissingExtraError
 from gptcli.dataset.remote.fetched import Fetched, RemoteFile
 from gptcli.dataset.remote.hub import fetch_hub
 from gptcli.dataset.remote.web import fetch_web
@@ -85,6 +87,8 @@ def is_corpus(given: str) -> bool:
 def fetch_corpus(name: str, on_progress: OnProgress) -> Fetched:
     """The text of a corpus, downloaded or made unless it is in the cache. Raises CorpusError and StorageError."""
     corpus = CORPORA[name]
+    if corpus.needs and not find_spec("pyarrow"):
+        raise MissingExtraError(f"The corpus {name}", corpus.needs)  # before anything is downloaded
     about = f"{name}: {corpus.what}. Licence: {corpus.licence}."
     if corpus.bytes is None:
         path = python_docs(on_progress)
