@@ -60,7 +60,7 @@ def tokenize(
 ) -> Prepared:
     """Turn texts into the dataset folder `out`, which appears complete or not at all.
 
-    texts: text files, folders, or "-" for standard input.
+    texts: text files, folders, addresses, names of corpora, or "-" for standard input.
     tokenizer: "char", "bpe", the path of a tokenizer.json or vocab.json, or "auto": characters below 5 MB of text,
         else BPE.
     vocab_size: entries of a BPE vocabulary, by default 8,192. With it, "auto" is BPE.

@@ -88,7 +88,7 @@ def refuse_other_schemes(given: str) -> None:
     """Raise UsageError for an address of another kind, such as ftp://example.com/book.txt."""
     if not given.lower().startswith((*WEB, HUB)):
         hint = "Use an address that begins with https://, http:// or hf://, or download the text first."
-        raise UsageError(f"'{given}' is an address that cannot be read.", hint)
+        raise UsageError(f"'{shown(given)}' is an address that cannot be read.", hint)
 
 
 def _is_model(address: str) -> bool:
@@ -101,4 +101,4 @@ def _split(address: str) -> SplitResult:
     try:
         return urlsplit(address)
     except ValueError:
-        raise UsageError(f"'{address}' is not a web address.", "Check the address.") from None
+        raise UsageError(f"'{address.rpartition('@')[2]}' is not a web address.", "Check the address.") from None

@@ -97,7 +97,7 @@ class _Download:
         self._address, self._report, self._stage = address, report, stage
         self._partial, self._head_file = folder / _PARTIAL, folder / _HEAD
         self._head = read_entry(self._head_file, Head)
-        if not self._head:
+        if not self._head or not self._partial.exists():
             self._drop()
 
     @property

@@ -61,6 +61,13 @@ def test_a_damaged_copy_is_downloaded_again(web: Web, cache: Path, damage: bytes
     assert "damaged" in again.notes[0]
 
 
+def test_an_empty_file_is_empty_each_time(web: Web, cache: Path) -> None:
+    web.pages["/a.txt"] = Page(b"")
+    for _ in range(2):
+        assert "is empty" in refused(f"{web.url}/a.txt").message
+        next(cache.glob("*/a.txt")).unlink()
+
+
 @pytest.mark.parametrize("record", [b"", b"{}", b'{"format": 2}', b"[1, 2"])
 def test_a_damaged_record_is_downloaded_again(web: Web, cache: Path, record: bytes) -> None:
     web.pages["/a.txt"] = Page(TEXT.encode())
