@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gptcli.cli.app import app
+from tests.conftest import CommandLine
 from tests.dataset.remote.web_server import Page, Web, web_server
 
 SMALL = ("--preset", "nano", "--eval-every", "2", "--save-every", "2", "--device", "cpu")
@@ -103,6 +106,29 @@ def test_texts_and_models_are_told_apart(web: Web, arguments: list[str], words: 
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2, result.stderr
     assert words in result.stderr
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_download_continues(web: Web, cli: CommandLine, tmp_path: Path, signum: int) -> None:
+    body = TEXT.encode() * 100
+    web.pages["/large.txt"] = Page(body, stalls_after=[len(body) // 2])
+    command = ("tokenize", f"{web.url}/large.txt", "-o", "data/large", "--tokenizer", "char")
+    environment = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    process = cli.start(*command, env=environment)
+    while not any(part.stat().st_size for part in (tmp_path / "cache").rglob("partial")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signum)
+    process.communicate(timeout=60)
+    assert process.returncode == (-signal.SIGKILL if signum == signal.SIGKILL else 130)
+    assert not (tmp_path / "data").exists()
+    again = cli(*command, env=environment)
+    assert again.code == 0, again.stderr
+    [first, second] = [request.headers.get("Range") for request in web.requests]
+    assert first is None
+    assert second is not None
+    [copy] = (tmp_path / "cache").rglob("large.txt")
+    assert copy.read_bytes() == body
 
 
 def test_the_list_of_corpora(web: Web) -> None:

@@ -154,6 +154,8 @@ def test_a_server_that_stalls(web: Web, tmp_path: Path, monkeypatch: pytest.Monk
     web.pages["/a.txt"] = Page(BODY, stalls_after=[1_000])
     assert fetched(web, tmp_path / "a").path.read_bytes() == BODY
     assert "bytes=1000-" in web.ranges()
+    web.pages["/b.txt"] = Page(BODY, stalls_after=[0] * (len(PAUSES) + 1))
+    assert "no data came for 0.5 seconds" in refused(web, tmp_path / "b", "/b.txt").message
 
 
 @pytest.mark.parametrize("status", [429, 503])

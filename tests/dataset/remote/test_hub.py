@@ -61,6 +61,7 @@ def names_of(address: str, **settings: object) -> set[str]:
         ("hf://datasets/owner/name@main", ALL),
         ("hf://datasets/owner/name@v1/data", {name for name in ALL if name.startswith("data/")}),
         ("hf://datasets/owner/name/**/*.jsonl", {name for name in ALL if name.endswith(".jsonl")}),
+        ("hf://datasets/owner/name/data/**/*.jsonl", {name for name in ALL if name.startswith("data/")}),
         ("hf://datasets/owner/name/data/*.jsonl", {"data/top.jsonl"}),
         ("hf://datasets/owner/name/data/*/a.jsonl", {"data/de/a.jsonl", "data/en/a.jsonl"}),
         ("hf://datasets/owner/name/data/en/[ab].jsonl", {"data/en/a.jsonl", "data/en/b.jsonl"}),

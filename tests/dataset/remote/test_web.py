@@ -186,6 +186,8 @@ def test_a_dataset_of_an_address(web: Web, tmp_path: Path) -> None:
     assert [source["name"] for source in manifest["sources"]] == [f"{web.url}/books/a.txt"]
     web.pages.clear()
     assert prepare() == (path, True)
+    without_password = address.replace("me:word@", "")
+    assert preview(without_password).characters == len(TEXT), "a password is no part of the place in the cache"
 
 
 def test_addresses_among_files_and_twice(web: Web, tmp_path: Path) -> None:
