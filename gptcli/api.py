@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gptcli.config import ResumeMode
 from gptcli.runs.events import Event, Planned, Preparing, RunFinished
 from gptcli.runs.plan import Plan, make_plan
-from gptcli.runs.request import ResumeMode, new_request
-from gptcli.runs.session import train as train_plan
-from gptcli.tokenizer.bytelevel import Unknown
+from gptcli.runs.request import new_request
+from gptcli.runs.session import carry_out
+from gptcli.tokenizer import Unknown
 from gptcli.training.trainer import never
 
 
@@ -70,7 +71,7 @@ def train(
     )
     made = make_plan(request, on_progress=_reporter(notify), quiet=quiet)
     notify(Planned(made))
-    for event in train_plan(made, should_stop):
+    for event in carry_out(made, should_stop):
         notify(event)
     assert isinstance(event, RunFinished), "the last event is the end"
     return Run(made.path, event)

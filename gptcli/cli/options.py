@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 import typer
 from typer.core import HAS_RICH
 
 from gptcli.cli.flags import SettingInfo
-from gptcli.config import RunConfig, SamplingConfig
+from gptcli.config import Quantization, RunConfig, SamplingConfig
 from gptcli.config.presets import PRESETS
+from gptcli.tokenizer import Unknown as UnknownCharacters
 
 if TYPE_CHECKING:
     from gptcli.config import DtypeName
@@ -108,22 +108,8 @@ Length = Annotated[
 ]
 
 
-class UnknownCharacters(StrEnum):
-    """How to treat characters that are not in the model's vocabulary."""
-
-    error = "error"
-    skip = "skip"
-
-
-class Quantization(StrEnum):
-    """Format of the weights in matrix products."""
-
-    none = "none"
-    int8 = "int8"
-
-
 Quantize = Annotated[
-    Quantization,
+    Literal["none", Quantization],
     typer.Option(
         "--quantize",
         help="int8 rounds the weights to 8 bits: a model of 100 million generates about three times as fast on a CPU.",

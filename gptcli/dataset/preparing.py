@@ -18,6 +18,7 @@ from gptcli.dataset.finding import Found, find_sources
 from gptcli.dataset.folder import Dataset, is_dataset, open_dataset
 from gptcli.dataset.key import dataset_key
 from gptcli.dataset.manifest import DamagedDataset, SourceEntry, read_manifest
+from gptcli.dataset.notes import notes_on_idle_patterns
 from gptcli.dataset.place import name_of_folder, name_of_text, refuse_foreign, restore_interrupted, writable_root
 from gptcli.dataset.readers import format_of
 from gptcli.dataset.scanning import scan
@@ -28,7 +29,7 @@ from gptcli.dataset.vocabulary import make_tokenizer, require_bpe_for_size, requ
 from gptcli.dataset.writing import FEW_TOKENS, write_dataset
 from gptcli.errors import CorpusError, DatasetError, counted
 from gptcli.paths import given_path, output_path, text_paths
-from gptcli.tokenizer.bytelevel import Unknown
+from gptcli.tokenizer import Unknown
 from gptcli.tokenizer.tokenizer import Tokenizer, is_path, load_tokenizer
 
 
@@ -173,7 +174,12 @@ class _Preparation:
             raise DatasetError(f"'{path}' is a dataset of other text or settings.", hint)
         skipped = "The dataset is without the characters that the tokenizer does not know."
         summary = ReadSummary(dict(Counter(map(format_of, self.found.sources)).most_common()), self.found.skipped)
-        notes = [*self.found.notes, summary.sentence("found"), skipped if key != self.key() else ""]
+        notes = [
+            *self.found.notes,
+            summary.sentence("found"),
+            *notes_on_idle_patterns(self.found),
+            skipped if key != self.key() else "",
+        ]
         return Prepared(open_dataset(path), reused=True, notes=[*filter(None, notes)], summary=summary)
 
     def write(self, place: Callable[[str], Path], name: str, *, force: bool = False) -> Prepared:

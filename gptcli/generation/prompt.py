@@ -13,7 +13,7 @@ from gptcli.dataset.sources import refuse_address
 from gptcli.errors import CorpusError, UsageError
 from gptcli.generation.context_window import window_start
 from gptcli.paths import given_path
-from gptcli.tokenizer.bytelevel import Unknown
+from gptcli.tokenizer import Unknown
 from gptcli.tokenizer.tokenizer import Tokenizer
 
 

@@ -33,7 +33,7 @@ from gptcli.model.devices import to_device
 from gptcli.model.gpt import GPT
 from gptcli.model.loss import bits_per_unit, perplexity
 from gptcli.paths import text_paths
-from gptcli.tokenizer.bytelevel import Unknown
+from gptcli.tokenizer import Unknown
 from gptcli.tokenizer.tokenizer import Tokenizer
 
 BATCH_TOKENS = {"cpu": 1 << 12, "cuda": 1 << 14, "mps": 1 << 13}

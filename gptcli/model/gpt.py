@@ -59,10 +59,10 @@ class Attention(nn.Module):
         if rotation is not None:
             q, k = rotate(q, rotation), rotate(k, rotation)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # (B, H, T, D), 2 of (B, G, T, D)
-        seen = None
+        mask = None
         if cache is not None:
-            k, v, seen = cache.append(self.layer, k, v)  # 2 of (B, G, S, D), (1, S)
-        y = attend(q, k, v, self.dropout if self.training else 0.0, self.window, seen)  # (B, H, T, D)
+            k, v, mask = cache.append(self.layer, k, v)  # 2 of (B, G, S, D), (1, S)
+        y = attend(q, k, v, self.dropout if self.training else 0.0, self.window, mask)  # (B, H, T, D)
         y = y.transpose(1, 2).reshape(B, T, H * D)  # (B, T, H·D)
         y = self.c_proj(y)  # (B, T, C)
         return F.dropout(y, self.dropout) if self.training and self.dropout else y

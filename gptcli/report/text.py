@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -18,7 +20,7 @@ from gptcli.dataset.scanning import scan
 from gptcli.dataset.sources import OnProgress
 from gptcli.dataset.splits import utf8_length
 from gptcli.dataset.vocabulary import choose_kind
-from gptcli.errors import TokenizerError
+from gptcli.errors import CorpusError, TokenizerError
 from gptcli.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 PIECES = 10_000
@@ -78,7 +80,7 @@ class TokenizerReport:
 
 
 @dataclass(frozen=True)
-class Piece:
+class TokenText:
     id: int
     text: str
     """The piece as text; an incomplete character is U+FFFD."""
@@ -98,7 +100,7 @@ class TokensReport:
     tokens: int
     distinct_tokens: int
     bytes_per_token: float
-    pieces: tuple[Piece, ...]
+    pieces: tuple[TokenText, ...]
     """The first `PIECES` tokens."""
     kind: str = "tokens"
 
@@ -159,7 +161,7 @@ def describe_tokens(tokenizer_path: Path, text: str, on_progress: OnProgress | N
             size += utf8_length(piece)
             yield piece
 
-    with utf8_alone(), find_sources([text], DataConfig(), on_progress) as found:
+    with _by_defaults(text), find_sources([text], DataConfig(), on_progress) as found:
         documents = chain.from_iterable(read_documents(source, lambda _count: None) for source in found.sources)
         try:
             for ids in tokenizer.encode_pieces(counted(chain.from_iterable(documents))):
@@ -182,8 +184,8 @@ def describe_tokens(tokenizer_path: Path, text: str, on_progress: OnProgress | N
     )
 
 
-def _piece(token: int, content: bytes) -> Piece:
-    return Piece(token, content.decode(errors="replace"), content.hex())
+def _piece(token: int, content: bytes) -> TokenText:
+    return TokenText(token, content.decode(errors="replace"), content.hex())
 
 
 def describe_text(given: str, on_progress: OnProgress | None = None) -> TextReport:
@@ -191,7 +193,7 @@ def describe_text(given: str, on_progress: OnProgress | None = None) -> TextRepo
 
     Raises CorpusError if it is not text, empty or blank, or cannot be downloaded.
     """
-    with utf8_alone(), find_sources([given], DataConfig(), on_progress) as found:
+    with _by_defaults(given), find_sources([given], DataConfig(), on_progress) as found:
         corpus = scan(found, lambda _count: None)
         lines = sum(_lines(pieces) for source in corpus.sources for pieces in corpus.read(source))
     kind, reason = choose_kind(corpus)
@@ -208,6 +210,19 @@ def describe_text(given: str, on_progress: OnProgress | None = None) -> TextRepo
         training_characters=corpus.training_characters(None),
         notes=corpus.notes,
     )
+
+
+@contextmanager
+def _by_defaults(text: str) -> Iterator[None]:
+    """Hints about other settings name the command that has them."""
+    try:
+        with utf8_alone():
+            yield
+    except CorpusError as error:
+        if "`data." not in error.hint:
+            raise
+        other = f"`inspect` has no such option; `gptcli tokenize {shlex.quote(text)} --dry-run` has."
+        raise CorpusError(error.message, f"{error.hint} {other}") from None
 
 
 def summary_of(tokenizer: Tokenizer) -> TokenizerSummary:

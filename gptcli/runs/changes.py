@@ -30,10 +30,14 @@ def refuse_other_data(run: StoredRun, dataset: Dataset, request: Request) -> Non
         message = f"'{run.path}' was trained with another tokenizer than {listed} gives for this text."
         raise UsageError(message, f"Leave {listed} out to resume the run, or {another}.")
     message = f"'{run.path}' was trained on other data: '{run.data_name}' has changed."
+    if request.out is None:
+        message = f"{message[:-1]}, or it is another text of the same name."
     if run.data_name != dataset.name:
         message = f"'{run.path}' was trained on '{run.data_name}', not on '{dataset.name}'."
     if has_other_tokenizer and request.has_dataset:  # its ids mean something else to the model
         raise UsageError(message, f"Give the dataset that it was trained on, or {another}.")
+    if request.out is None:  # the run is named after the text: its name must be stated to resume the new one later
+        another = f"use `out = {next_free(run.path)}`"
     hint = f"To train its model on the new text, use {_start_from(run, tokenizer, dataset)}; to start over, {another}."
     raise UsageError(message, f"{_tokenizer_before(run, request)}{hint}")
 

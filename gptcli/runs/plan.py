@@ -33,7 +33,7 @@ from gptcli.runs.decision import Decision, FineTune, Resume, check, decide, trai
 from gptcli.runs.pretrained import require_its_tokenizer, stored_initial_state
 from gptcli.runs.request import Request
 from gptcli.storage import FolderLock, disk_errors
-from gptcli.training.muon import is_muons
+from gptcli.training.optimizer import state_numbers
 from gptcli.training.schedule import learning_rate
 
 
@@ -190,7 +190,7 @@ def _weights_to_start_over(run: StoredRun, damaged: list[str]) -> dict[str, Tens
     initial = stored_initial_state(run) if run.config.train.init_from else None
     best = 0 if initial else stored_step(read_metadata(run.path / names.MODEL)) or 0
     logged, failed = logged_saves(run.path)
-    carded, save_every = card_step(run.path), run.config.train.save_every
+    carded, save_every = card_step(run.path), run.config.train.save_every or 1
     step = max(best, logged, carded)
     has_folder = (run.path / names.CHECKPOINTS).is_dir()
     done = -(-logged // save_every) - 2  # saves: one may still be written when the next is due, which waits for it
@@ -204,11 +204,9 @@ def _weights_to_start_over(run: StoredRun, damaged: list[str]) -> dict[str, Tens
 
 def _disk(config: RunConfig) -> int:
     """Bytes of a checkpoint (weights, optimizer state) and of the best weights beside it, all float32."""
-    shapes = parameter_shapes(config.model).items()
-    weights = sum(shape.numel() for _, shape in shapes)
-    muon = config.optim.optimizer == "muon"
-    single = sum(shape.numel() for name, shape in shapes if muon and is_muons(name, shape))
-    return 4 * (2 * weights + 2 * weights - single)
+    shapes = parameter_shapes(config.model)
+    weights = sum(shape.numel() for shape in shapes.values())
+    return 4 * (2 * weights + state_numbers(shapes, config.optim))
 
 
 def _disk_refusal(path: Path, needed: int) -> StorageError | None:

@@ -6,7 +6,7 @@ import torch
 
 from gptcli.config import SamplingConfig
 from gptcli.dataset.folder import Dataset
-from gptcli.generation.stream import Piece, generate
+from gptcli.generation.stream import Piece, stream_samples
 from gptcli.model.gpt import GPT
 
 SAMPLE_TOKENS = 120
@@ -19,7 +19,7 @@ def draw_sample(model: GPT, dataset: Dataset, *, seed: int) -> str:
     model.eval()
     torch.use_deterministic_algorithms(False)  # CUDA's cumulative sum is not, and a sample does not affect training
     try:
-        pieces = generate(model, dataset.tokenizer, [dataset.start_id], config, end_id=dataset.end_id)
+        pieces = stream_samples(model, dataset.tokenizer, [dataset.start_id], config, end_id=dataset.end_id)
         return "".join(piece.text for piece in pieces if isinstance(piece, Piece))
     finally:
         model.train(was_training)

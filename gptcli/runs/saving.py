@@ -63,7 +63,7 @@ class Saving:
         """Step of the newest checkpoint; None if there is none."""
         self.failed_saves = 0
         """Consecutive checkpoints that could not be written."""
-        self.lost_best: StorageError | None = None
+        self.best_weights_error: StorageError | None = None
         """The reason why the best weights so far are not in the run folder; None if they are."""
         self._peak_memory = plan.memory if plan.device.type == "cpu" else 0
         self._writer = Writer()
@@ -122,10 +122,10 @@ class Saving:
 
         def conclude(outcome: Outcome) -> Iterator[SaveEvent]:
             self._best = None
-            self.lost_best = outcome()
-            if self.lost_best:
+            self.best_weights_error = outcome()
+            if self.best_weights_error:
                 progress.best_val_loss, progress.best_step = previous
-                yield SaveFailed(step, self.lost_best.message)
+                yield SaveFailed(step, self.best_weights_error.message)
 
         if in_thread:
             self._best = _BestWeights(step, tensors, self._writer.write(write, conclude), previous)

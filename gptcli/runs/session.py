@@ -43,11 +43,13 @@ from gptcli.storage import FolderLock, remove_leftovers
 from gptcli.training import runtime
 from gptcli.training.trainer import Trainer, Update, never
 
+EVALUATIONS_TO_TURN = 3
+"""Evaluations in a row without a better loss, after which the validation loss has turned."""
 HEARTBEAT_SECONDS = 10.0
 """Seconds without an event after which each step yields a `Heartbeat`, so that displays show progress of slow steps."""
 
 
-def train(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[Event]:
+def carry_out(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[Event]:
     """Carry out a plan; yields each event after it was logged. One process at a time writes to a run.
 
     A complete run is only tidied up: leftovers, old checkpoints, the model card. Raises the plan's refusal,
@@ -89,14 +91,14 @@ def train(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[Event
             raise
 
 
-def _tidy_up(plan: Plan, progress: Progress, end: StopReason) -> RunFinished:
+def _tidy_up(plan: Plan, progress: Progress, reason: StopReason) -> RunFinished:
     assert isinstance(plan.decision, Resume), "only a run that was trained before is finished"
     run = plan.decision.run
     with FolderLock(run.path):
         _remove_leftovers(run)
         prune_checkpoints(run.path, plan.config.train.keep_checkpoints)
         write_card(run, plan.dataset, progress)
-    return RunFinished.after(progress, end, seconds=progress.seconds)
+    return RunFinished.after(progress, reason, seconds=progress.seconds)
 
 
 def _trainer(plan: Plan, run: StoredRun) -> Trainer:
@@ -138,12 +140,16 @@ class Session:
         self, trainer: Trainer, progress: Progress, saving: Saving, *, should_stop: Callable[[], bool]
     ) -> None:
         self.config = trainer.config.train
+        assert self.config.eval_every, "the config is not complete"
+        assert self.config.save_every, "the config is not complete"
+        self.eval_every, self.save_every = self.config.eval_every, self.config.save_every
         self.trainer = trainer
         self.progress = progress
         self.saving = saving
         self.should_stop = should_stop
         self._began = time.perf_counter() - progress.seconds  # as if all sessions had been one
         self.seconds_at_step = progress.seconds
+        self._training_loss = float("inf")
         self._mark()
 
     def fit(self) -> Iterator[Event]:
@@ -165,8 +171,8 @@ class Session:
             kept = "" if step is None else f"The checkpoint of step {step:,} is kept. "
             hint = f"{kept}{error.hint} Start again with `resume = never`."
             raise NonFiniteError(error.message, hint) from error
-        if self.saving.lost_best:
-            raise self.saving.lost_best
+        if self.saving.best_weights_error:
+            raise self.saving.best_weights_error
         yield RunFinished.after(self.progress, reason, seconds=self.seconds)
 
     def _begin(self) -> Iterator[Event]:
@@ -190,10 +196,10 @@ class Session:
             yield self._step_metrics(update)
         elif time.perf_counter() - self._mark_time > HEARTBEAT_SECONDS:
             yield Heartbeat(self.progress.step)
-        if self.due(self.config.eval_every):
+        if self.due(self.eval_every):
             yield from self.evaluate()
         yield from self._sample()
-        if self.due(self.config.save_every) and not self.progress.evaluation_pending:
+        if self.due(self.save_every) and not self.progress.evaluation_pending:
             yield from self.save()
 
     def _sample(self) -> Iterator[SampleDrawn]:
@@ -216,7 +222,7 @@ class Session:
         """The budget that has run out. The clock is read once per step, so that all of a step agrees on being last."""
         return budget_end(self.config, self.progress, self.seconds_at_step)
 
-    def evaluate(self) -> Iterator[EvalProgress | EvalMetrics | CheckpointSaved | SaveFailed]:
+    def evaluate(self) -> Iterator[Event]:
         """Evaluate on the validation split; the best weights so far go into the run folder.
 
         A stop abandons the evaluation; the resumed training begins with it.
@@ -246,6 +252,19 @@ class Session:
             seconds=self.seconds,
         )
         self._mark()
+        if progress.evals_since_best == EVALUATIONS_TO_TURN:
+            yield from self._say_that_it_turned()
+
+    def _say_that_it_turned(self) -> Iterator[Note]:
+        """A note where the validation loss has turned while the training loss falls."""
+        progress = self.progress
+        if progress.best_val_loss and self._training_loss < progress.best_val_loss:
+            dropout = "" if self.trainer.config.model.dropout else "`model.dropout = 0.2`, "
+            yield Note(
+                f"No better validation loss since step {progress.best_step:,}, while the training loss falls: the model"
+                " memorizes the text. The best weights are kept. "
+                f"More text, {dropout}a smaller model or fewer steps help."
+            )
 
     def _validation_loss(self) -> Generator[EvalProgress, None, float | None]:
         """The validation loss in nats per token; None if a stop was asked for before it was known."""
@@ -281,6 +300,7 @@ class Session:
     def _step_metrics(self, update: Update) -> StepMetrics:
         """The figures of the last update. Waits for the device."""
         figures = self.trainer.figures(update)
+        self._training_loss = figures.loss
         now, tokens = time.perf_counter(), self.progress.tokens
         rate = (tokens - self._mark_tokens) / max(now - self._mark_time, 1e-9)
         self._mark()

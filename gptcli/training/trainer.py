@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from gptcli.config import RunConfig
-from gptcli.config.presets import FINE_TUNING_LR_SHARE, preset
+from gptcli.config.presets import LR_TIMES_ADAMW, preset
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import NonFiniteError
 from gptcli.model.devices import to_device, torch_dtype
@@ -156,12 +156,13 @@ class Trainer:
         self.check_finite()
         tensors = [update.loss, update.grad_norm, self.optimizer.skips, self.optimizer.skipped_spikes()]
         tensors += [update.spread.balance_loss, update.spread.largest_load()] if update.spread else []
-        loss, norm, overflows, spikes, *experts = torch.stack(tensors).cpu().double().tolist()
+        loss, norm, skips, spikes, *experts = torch.stack(tensors).cpu().double().tolist()
         spread = (experts[0], experts[1]) if experts else None
-        return Figures(loss, norm, update.lr, int(overflows + spikes), int(spikes), spread)
+        return Figures(loss, norm, update.lr, int(skips + spikes), int(spikes), spread)
 
     def evaluation(self) -> Evaluation:
         """Evaluate on the validation split, batch by batch: see `evaluation_batches`. Raises NonFiniteError."""
+        assert self.config.train.eval_tokens, "the config is not complete"
         self.check_finite()
         loss = yield from evaluation_batches(
             self.model,
@@ -212,7 +213,7 @@ class Trainer:
         """A lower learning rate to try after a training diverged."""
         rate, usual = self.config.optim.lr, preset(self.config.preset)["optim"]
         its, ours = usual.get("optimizer", "adamw"), self.config.optim.optimizer
-        known = usual["lr"] * FINE_TUNING_LR_SHARE[its] / FINE_TUNING_LR_SHARE[ours]  # Muon's rates are about double
+        known = usual["lr"] * LR_TIMES_ADAMW.get(ours, 1.0) / LR_TIMES_ADAMW.get(its, 1.0)
         whose = " (the preset's)" if its == ours else ""
         lower = f"{known:g}`{whose}" if rate > known else f"{rate / 2:g}`"
         return f"Try a lower learning rate, such as `optim.lr = {lower}."

@@ -16,6 +16,7 @@ from gptcli.report.text import (
     TokenizerSummary,
     TokensReport,
 )
+from gptcli.ui.console import wording
 from gptcli.ui.preparing import ids_in_words
 from gptcli.ui.tables import facts, left, right, table
 
@@ -134,5 +135,5 @@ def text(report: TextReport) -> RenderableType:
         ("distinct", f"{report.distinct_characters:,} characters: {alphabet}"),
         ("tokenizer auto", report.tokenizer_reason.removeprefix("Tokenizer: ")),
     ]
-    rows += [("note", note) for note in report.notes]
+    rows += [("note", wording.get()(note)) for note in report.notes]
     return facts(f"Text {report.path}", rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from itertools import pairwise
 
@@ -52,6 +52,7 @@ class PreparingDisplay:
         self._output = output
         self._open = ExitStack()
         self._tasks: dict[str, TaskID] = {}
+        self._may_have_written = self._is_downloading = False
         self._stages: list[tuple[str, float, int]] = []
         """For each stage its name, its start time and its bytes."""
 
@@ -61,11 +62,20 @@ class PreparingDisplay:
             self._open.enter_context(live_display(live))
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._open.close()
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self.announce_interruption()
         end = ("", time.perf_counter(), 0)
         for (stage, began, total), (_next, ended, _bytes) in pairwise([*self._stages, end]):
             self._output.detail(f"{_capitalized(stage)}: {ended - began:,.2f} s for {size(total)}.")
+
+    def announce_interruption(self) -> None:
+        """Say that a signal ended the command before it wrote anything, unless a dataset may be complete already."""
+        if not self._may_have_written:
+            with suppress(OSError):  # of a closed terminal
+                rest = "The same command continues the download" if self._is_downloading else "Nothing was written"
+                self._output.note(f"Stopped. {rest}.")
 
     def update(self, stage: str, done_bytes: int, total_bytes: int) -> None:
         """Show the progress of a stage."""
@@ -73,6 +83,8 @@ class PreparingDisplay:
             self._stages.append((stage, time.perf_counter(), total_bytes))
             self._tasks[stage] = self._progress.add_task(_capitalized(stage), total=total_bytes or None)
         self._progress.update(self._tasks[stage], completed=done_bytes, total=total_bytes or None)
+        self._may_have_written = stage == "encoding" and done_bytes >= total_bytes
+        self._is_downloading = stage.startswith("downloading")
 
 
 def _capitalized(stage: str) -> str:

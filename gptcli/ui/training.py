@@ -29,8 +29,8 @@ from gptcli.runs.events import (
 )
 from gptcli.runs.plan import Plan
 from gptcli.runs.time_left import TimeLeft
-from gptcli.ui.chart import Points, axis, curve
-from gptcli.ui.console import Output, live_display, printable
+from gptcli.ui.chart import MARK, Points, axis, curve
+from gptcli.ui.console import Output, live_display, printable, wording
 from gptcli.ui.preparing import PreparingDisplay, describe, figures, show_skipped
 
 SECONDS_BETWEEN_ROWS = 30.0
@@ -57,10 +57,12 @@ class TrainingDisplay:
     def __enter__(self) -> TrainingDisplay:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._progress:
             self._progress.notice = ""
         self._open.close()
+        if self._preparing and not self._progress and kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._preparing.announce_interruption()
 
     def announce_stop(self) -> None:
         """Say that the training saves and stops. Safe in a signal handler: a live display shows it when it redraws."""
@@ -101,7 +103,7 @@ class _Progress:
         self._step: StepMetrics | None = None
         self._eval: EvalMetrics | None = None
         self._evaluating: EvalProgress | None = None
-        self._losses = Points(self._max_steps)
+        self._losses, self._val_losses = Points(self._max_steps), Points(self._max_steps)
         self._spikes = 0
         self._console = output.err
         live = self._console.is_terminal and not output.quiet
@@ -118,13 +120,14 @@ class _Progress:
             self._row_if_time()
         elif isinstance(event, EvalMetrics):
             self._eval, self._now, self._evaluating = event, event.step, None
+            self._val_losses.add(event.step, event.loss)
             self._row()
         elif isinstance(event, SampleDrawn):
             self._print(Text(f"── sample at step {event.step:,} ──", "dim"), Text(printable(event.text)))
         elif isinstance(event, SaveFailed):
             self._output.warn(event.message)
         elif isinstance(event, Note):
-            self._print(Text(printable(event.text)))
+            self._print(Text(printable(wording.get()(event.text))))
 
     def _take_step(self, event: StepMetrics | Heartbeat) -> None:
         self._now, self._evaluating = event.step, None
@@ -165,7 +168,7 @@ class _Progress:
         if self._evaluating:
             shown.append(("evaluating", f"{self._evaluating.done / self._evaluating.total:.0%}"))
         elif self._eval and with_evaluation:
-            shown.append(("val", f"{self._eval.loss:.4f}"))
+            shown.append((f"{MARK} val" if self._val_losses and self.live else "val", f"{self._eval.loss:.4f}"))
             shown.append(("best", f"{self._eval.best_loss:.4f} at {self._eval.best_step:,}"))
         if self._step:
             shown.append(("lr", f"{self._step.lr:.2e}"))
@@ -192,11 +195,15 @@ class _Progress:
         if not self._losses or self._console.options.ascii_only:
             return Group(head, figures, *notice)
         settled = self._losses.since(FALL_SHARE * now) or self._losses.since(0)
+        evaluated = self._val_losses.since(FALL_SHARE * now)
         width, room = self._console.width - ECHO_WIDTH, self._console.height - LINES_BESIDE_CURVE
         height = min(max(room, LOWEST_CURVE), HIGHEST_CURVE)
-        lines = curve(settled, x_end=self._max_steps, width=width, height=height)
+        lines = curve(settled, evaluated, x_end=self._max_steps, width=width, height=height)
         lines += axis(x_end=self._max_steps, width=width)
-        return Group(head, figures, Text("\n".join(lines), "cyan", no_wrap=True), *notice)
+        chart = Text("\n".join(lines), "cyan", no_wrap=True)
+        chart.highlight_regex(MARK, "yellow")
+        figures.highlight_regex(MARK, "yellow")
+        return Group(head, figures, chart, *notice)
 
 
 def summary(end: RunFinished) -> str:

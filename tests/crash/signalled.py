@@ -30,7 +30,7 @@ PHASES = {
     "best weights": ("gptcli.runs.saving.replace_weights", 2),
     "saving": ("gptcli.runs.saving.save_checkpoint", 2),
     "retention": ("gptcli.runs.saving.prune_checkpoints", 3),
-    "sampling": ("gptcli.generation.stream.generate", 1),
+    "sampling": ("gptcli.generation.stream.stream_samples", 1),
 }
 """The function with which a phase begins, and the number of the call."""
 IN_THE_THREAD = ("best weights", "saving", "retention")

@@ -29,6 +29,7 @@ from gptcli.model import resize
 from gptcli.runs import pretrained, session
 from gptcli.runs.completion import epoch_steps
 from gptcli.runs.events import Event
+from gptcli.runs.rhythm import EVALUATIONS
 from gptcli.tokenizer.tokenizer import load_tokenizer
 from gptcli.training.trainer import Trainer
 from tests.model.reference import assert_close
@@ -149,7 +150,7 @@ def test_the_recipe_lies_between_preset_and_file(trained: Path, folder: Path) ->
     }
     steps = recipe["train"]["max_steps"]
     assert steps < PRESETS["nano"]["train"]["max_steps"]
-    assert recipe["train"]["eval_every"] == recipe["train"]["save_every"] == -(-steps // 10)
+    assert recipe["train"]["eval_every"] == recipe["train"]["save_every"] == -(-steps // EVALUATIONS)
     (folder / "c.toml").write_text("[optim]\nlr = 0.5\n[train]\nbatch_size = 5\n")
     file = config("-c", "c.toml")
     assert (file["optim"]["lr"], file["train"]["batch_size"]) == (0.5, 5)

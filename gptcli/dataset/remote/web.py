@@ -8,7 +8,8 @@ from urllib.parse import unquote, urlsplit
 
 from gptcli import storage
 from gptcli.dataset.compression import COMPRESSIONS, compression_of_content, inner_name
-from gptcli.dataset.readers import READERS, TEXT, TEXT_SUFFIXES, format_of_content
+from gptcli.dataset.readers import READERS, TEXT_SUFFIXES
+from gptcli.dataset.recognizing import format_of_content
 from gptcli.dataset.remote.addresses import shown, web_address
 from gptcli.dataset.remote.cache import (
     PLACE,
@@ -22,7 +23,7 @@ from gptcli.dataset.remote.cache import (
 )
 from gptcli.dataset.remote.download import Downloaded, Head, download
 from gptcli.dataset.remote.fetched import Fetched, RemoteFile, dated_note
-from gptcli.dataset.sources import OnProgress
+from gptcli.dataset.sources import OnProgress, Source
 from gptcli.errors import CorpusError
 from gptcli.untrusted import is_plain_name
 
@@ -87,11 +88,11 @@ def _damage(folder: Path, record: Record | None) -> str:
 
 def _stored(folder: Path, name: str, downloaded: Downloaded, address: str, sha256: str) -> Record:
     """Check a whole download, give it its name and record it."""
-    with storage.disk_errors(downloaded.path, "Reading"):
-        with open(downloaded.path, "rb") as file:
-            start = file.read(_SNIFFED_BYTES)
+    with storage.disk_errors(downloaded.path, "Reading"), open(downloaded.path, "rb") as file:
+        source = Source(downloaded.path, name, f"'{name}'", descriptor=file.fileno())
+        start = file.read(_SNIFFED_BYTES)
         entry = CachedFile(
-            name=_file_name(address, downloaded.head, start),
+            name=_file_name(address, downloaded.head, start, source),
             bytes=downloaded.path.stat().st_size,
             hash=storage.sha256_of_file(downloaded.path),
         )
@@ -121,11 +122,11 @@ def _mistaken(name: str, path: PurePosixPath, head: Head, start: bytes) -> Corpu
     return CorpusError(f"'{name}' gives a web page in the place of a {suffix} file.", hint)
 
 
-def _file_name(address: str, head: Head, start: bytes) -> str:
+def _file_name(address: str, head: Head, start: bytes, source: Source) -> str:
     """A name whose suffixes say the format: those of the address, else what the server or the content says."""
     name = re.sub(r"[^\w.-]+", "-", _last_part(address)).lstrip(".-")[-_MAX_NAME_CHARACTERS:] or "text"
     if not _suffix_of(name):
-        name += _guessed(head, start)
+        name += _guessed(head, start, source)
     if not head.coding:
         return name
     if head.coding not in _CODINGS:
@@ -135,17 +136,13 @@ def _file_name(address: str, head: Head, start: bytes) -> str:
     return name if name.lower().endswith(packed) else name + packed
 
 
-def _guessed(head: Head, start: bytes) -> str:
+def _guessed(head: Head, start: bytes, source: Source) -> str:
     """The suffix for a file whose address has none that says the format; "" for plain text."""
     last = _suffix_of(_last_part(head.url))
     if last or head.media_type in _SUFFIXES:
         return last or _SUFFIXES[head.media_type]
-    if packed := compression_of_content(start):
-        return packed
-    if _is_page(start):
-        return ".html"
-    kind = format_of_content(start)
-    return "" if kind == TEXT else f".{kind}"
+    kind = format_of_content(source)
+    return (f".{kind}" if kind else "") + compression_of_content(start)
 
 
 def _suffix_of(name: str) -> str:

@@ -94,6 +94,7 @@ FORMATS: dict[str, tuple[Page, str]] = {
     "/export": (Page(b"n,text\n1,one of them\n2,two of them\n", "text/csv; charset=utf-8"), "csv"),
     "/sniffed": (Page(ROWS.encode()), "jsonl"),
     "/get.php": (Page(ROWS.encode(), "text/plain"), "jsonl"),
+    "/packed-rows": (Page(gzip.compress(ROWS.encode())), "jsonl"),
     "/packed": (Page(gzip.compress(TEXT.encode())), "text"),
     "/coded.txt": (Page(gzip.compress(TEXT.encode()), headers={"Content-Encoding": "gzip"}), "text"),
     "/coded.txt.gz": (Page(gzip.compress(TEXT.encode()), headers={"Content-Encoding": "gzip"}), "text"),
