@@ -21,7 +21,8 @@ from gptcli.config import DataConfig, RunConfig, TokenizerConfig, parse_section
 from gptcli.config.values import merge
 from gptcli.dataset.folder import Dataset
 from gptcli.dataset.place import dataset_roots
-from gptcli.dataset.preparing import OnProgress, Prepared, find_or_prepare
+from gptcli.dataset.preparing import Prepared, find_or_prepare
+from gptcli.dataset.sources import OnProgress
 from gptcli.dataset.summary import ReadSummary
 from gptcli.errors import ModelFolderError, StorageError, size
 from gptcli.model.cost import parameter_shapes
