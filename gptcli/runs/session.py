@@ -258,6 +258,8 @@ class Session:
         self._mark()
 
     def _compile(self) -> Iterator[Note]:
+        if self.trainer.will_compile(pays_on_cpu=self.pays_compiling):
+            yield Note("Compiling the model, which takes from ten seconds to a few minutes.")
         if note := self.trainer.compile(pays_on_cpu=self.pays_compiling):
             yield Note(note)
         self._mark()

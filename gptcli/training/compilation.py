@@ -42,7 +42,7 @@ def compile_hidden(
     evaluation mode, for which it is compiled once more; gradients and random states are restored. Raises DeviceError
     if `mode` is "on" and compiling fails.
     """
-    reason = _reason_against(model.wte.weight.device, max_steps, pays_on_cpu=pays_on_cpu)
+    reason = reason_against(model.wte.weight.device, max_steps, pays_on_cpu=pays_on_cpu)
     if mode == "off" or (mode == "auto" and reason):
         return hidden, f"Not compiled: {reason}." if mode == "auto" else ""
     compiled: Hidden = torch.compile(hidden, dynamic=False, **_options())
@@ -58,7 +58,13 @@ def compile_hidden(
     return compiled, "Compiled with torch.compile." if mode == "auto" else ""
 
 
-def _reason_against(device: torch.device, max_steps: int, *, pays_on_cpu: bool = False) -> str:
+def will_compile(mode: Compile, device: torch.device, max_steps: int, *, pays_on_cpu: bool = False) -> bool:
+    """Whether `compile_hidden` tries to compile."""
+    return mode == "on" or (mode == "auto" and not reason_against(device, max_steps, pays_on_cpu=pays_on_cpu))
+
+
+def reason_against(device: torch.device, max_steps: int, *, pays_on_cpu: bool = False) -> str:
+    """Why compiling would not pay or not work, as a clause; "" if it pays."""
     if device.type == "cpu" and not pays_on_cpu:
         return "on a CPU it would save less time than it takes"
     if device.type == "cpu":

@@ -31,7 +31,7 @@ from gptcli.model.devices import to_device, torch_dtype
 from gptcli.model.experts import ExpertLoad
 from gptcli.model.gpt import GPT
 from gptcli.training.batches import training_batches
-from gptcli.training.compilation import compile_hidden
+from gptcli.training.compilation import compile_hidden, will_compile
 from gptcli.training.evaluation import Evaluation, evaluation_batches, mean_loss
 from gptcli.training.gradients import Hidden, UpdateStopped, accumulate_gradients, unless_stopped
 from gptcli.training.optimizer import Optimizer
@@ -103,6 +103,10 @@ class Trainer:
         whole: Hidden = self.model.hidden
         self.eager = partial(whole, activation_checkpointing=True) if train.activation_checkpointing else whole
         self.hidden = self.eager
+
+    def will_compile(self, *, pays_on_cpu: bool = False) -> bool:
+        """Whether `compile` tries to compile, which takes from seconds to minutes."""
+        return will_compile(self.config.train.compile, self.device, self.max_steps, pays_on_cpu=pays_on_cpu)
 
     def compile(self, *, evaluates: bool = True, pays_on_cpu: bool = False) -> str:
         """Use torch.compile if the config asks for it or it pays; for evaluations too if the trainer `evaluates`.
