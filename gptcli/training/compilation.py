@@ -18,8 +18,9 @@ from gptcli.training.gradients import Hidden, accumulate_gradients
 
 MIN_STEPS = 300
 """Fewest steps for which compiling on a GPU pays: it takes about a minute."""
-CPU_SECONDS = 300.0
-"""Shortest training on a CPU for which compiling pays: it takes about 20 s and saves a tenth (docs/log.md)."""
+CPU_SECONDS = 600.0
+"""Shortest training on a CPU for which compiling surely pays: it takes 12 to 22 s, more on a busy machine, and saves
+between a tenth and a sixth (docs/log.md)."""
 
 
 def compile_hidden(
