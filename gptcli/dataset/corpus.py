@@ -8,7 +8,7 @@ from functools import cached_property
 
 from gptcli.dataset.documents import Document
 from gptcli.dataset.readers import has_documents, read_documents
-from gptcli.dataset.sources import Source
+from gptcli.dataset.sources import Source, in_memory
 from gptcli.dataset.summary import ReadSummary
 from gptcli.tokenizer.tokenizer import Tokenizer
 
@@ -60,7 +60,7 @@ class Corpus:
 
     def read(self, source: Source) -> Iterator[Iterator[str]]:
         """Every document of a source, each in non-empty pieces, without the characters to skip."""
-        documents = read_documents(source, lambda _: None)
+        documents = read_documents(in_memory(source), lambda _: None)
         if self.skip_unknown is None:
             return documents
         known_part = self.skip_unknown.known_part

@@ -12,7 +12,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gptcli.dataset.manifest import DAMAGED_HINT, DATASET_FILE, DamagedDataset, SourceEntry, SplitEntry, read_manifest
+from gptcli.dataset.manifest import (
+    DAMAGED_HINT,
+    DATASET_FILE,
+    DamagedDataset,
+    SourceEntry,
+    SourceTotal,
+    SplitEntry,
+    read_manifest,
+)
 from gptcli.dataset.shards import TokenStream, open_shard
 from gptcli.errors import TokenizerError, clause, reason_of
 from gptcli.storage import FileEntry, mismatch
@@ -46,8 +54,11 @@ class Dataset:
     documents: int
     uses_end_of_text: bool
     sources: tuple[SourceEntry, ...]
+    """Each source, up to `LISTED_SOURCES`."""
     train: Split
     val: Split
+    source_total: SourceTotal | None = None
+    """The sum of all sources where they are too many to list."""
 
     @property
     def end_id(self) -> int | None:
@@ -99,6 +110,7 @@ def open_dataset(path: Path, *, verify: bool | None = None) -> Dataset:
         sources=manifest.sources,
         train=_open_split(path, manifest.train, tokenizer.vocab_size),
         val=_open_split(path, manifest.val, tokenizer.vocab_size),
+        source_total=manifest.source_total,
     )
 
 

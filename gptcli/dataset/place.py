@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from gptcli import storage
 from gptcli.dataset.compression import inner_name
 from gptcli.dataset.folder import is_dataset
+from gptcli.dataset.hashes import HASHES_FILE
 from gptcli.dataset.manifest import DATASET_FILE, is_dataset_name, read_manifest
 from gptcli.dataset.sources import STANDARD_INPUT
 from gptcli.errors import StorageError
@@ -20,7 +21,9 @@ DATA_ROOT = Path("data")
 """Where `train` keeps datasets, below the working directory."""
 
 _MAX_NAME_CHARACTERS = 60
-_OUR_FILES = re.compile(rf"{re.escape(DATASET_FILE)}|{re.escape(TOKENIZER_FILE)}|(train|val)-[0-9]+\.npy")
+_OUR_FILES = re.compile(
+    rf"{re.escape(DATASET_FILE)}|{re.escape(TOKENIZER_FILE)}|{re.escape(HASHES_FILE)}|(train|val)-[0-9]+\.npy"
+)
 
 
 def dataset_roots(run: Path) -> tuple[Path, ...]:
@@ -48,6 +51,30 @@ def restore_interrupted(*paths: str | Path) -> None:
         with suppress(OSError, ValueError, StorageError):
             if not path.exists():
                 storage.remove_leftovers(path.parent, of=path.name)
+
+
+def traces_of(root: Path, name: str) -> list[Path]:
+    """Datasets of texts with this name in `root`, whatever their keys, and work on them."""
+    ours = re.compile(rf"\.?{re.escape(name)}-[0-9a-f]{{8}}([.-].*)?")
+    try:
+        return [path for path in root.iterdir() if ours.fullmatch(path.name)]
+    except OSError:
+        return []
+
+
+def folders_with_hashes(traces: Iterable[Path]) -> list[Path]:
+    """The folders among the traces in which hashes may be kept, the newest last."""
+    datasets = [path for path in traces if not path.name.startswith(".")]
+    works = [path / storage.UNFINISHED_FOLDER for path in traces if path.name.endswith(storage.UNFINISHED_SUFFIX)]
+    return [*datasets, *works]
+
+
+def remove_outdated_work(out: Path, key: str) -> None:
+    """Delete unfinished work on other keys of the text that `out` is named after."""
+    if out.name.endswith(f"-{key[:8]}"):
+        for trace in traces_of(out.parent, out.name.removesuffix(f"-{key[:8]}")):
+            if trace.name.endswith(storage.UNFINISHED_SUFFIX) and trace != storage.unfinished_home(out):
+                storage.remove_unfinished(trace)
 
 
 def refuse_foreign(out: Path) -> None:

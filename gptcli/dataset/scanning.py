@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 
 import numpy as np
@@ -16,7 +16,7 @@ from gptcli.dataset.duplicates import Duplicates
 from gptcli.dataset.finding import Found, Skipped
 from gptcli.dataset.readers import format_of, has_documents, read_documents
 from gptcli.dataset.refusals import MissingExtraError, NotRowsError, NotTextError, UndecodableError
-from gptcli.dataset.sources import OnBytes, Source
+from gptcli.dataset.sources import OnBytes, Source, in_memory
 from gptcli.dataset.summary import ReadSummary
 from gptcli.errors import CorpusError, counted
 from gptcli.tokenizer.code_points import beyond_ascii
@@ -29,18 +29,24 @@ _SHOWN_CHARACTERS = 500
 _NOTED_CHARACTERS = 60
 
 
-def scan(found: Found, on_bytes: OnBytes, *, skip_unknown: Tokenizer | None = None) -> Corpus:
+def scan(
+    found: Found,
+    on_bytes: OnBytes,
+    *,
+    skip_unknown: Tokenizer | None = None,
+    read: Callable[[Source], Source] = in_memory,
+) -> Corpus:
     """Read every source once. Raises CorpusError for a source that is not text, empty or blank.
 
     In folders such files, and those whose reader is not installed, are skipped; `Corpus.summary` has them. Files in
     another encoding are refused together. With `skip_unknown`, characters that this tokenizer does not know are
-    skipped too.
+    skipped too. `read` gives the form of a source that is read, such as one in memory.
     """
     scanning = _Scan(found, skip_unknown)
     undecodable: list[UndecodableError] = []
     for source in found.sources:
         try:
-            scanning.add(source, on_bytes)
+            scanning.add(source, read(source), on_bytes)
         except UndecodableError as error:
             undecodable.append(error)
     if undecodable:
@@ -63,17 +69,18 @@ class _Scan:
         self._blank_rows = self._skipped_characters = 0
         self._skip_unknown = skip_unknown
         self._unknown: set[str] = set()
-        settings = [source.settings for source in found.sources]
-        self._duplicates = Duplicates(settings[0].dedup if settings else "off")
-        self._hashes = any(map(has_documents, found.sources)) or any(one.dedup != "off" for one in settings)
-        """Whether each document gets a hash of its text, which finds copies and chooses the split."""
+        dedup = found.sources[0].settings.dedup if found.sources else "off"
+        self._duplicates = Duplicates(dedup)
+        self._hashes = dedup != "off" or len(found.sources) > 1 or any(map(has_documents, found.sources))
+        """Whether each document gets a hash of its text, which finds copies and chooses the split. Of several sources
+        any may hold many documents; hashing costs less than looking into each of them first."""
 
-    def add(self, source: Source, on_bytes: OnBytes) -> None:
-        """Read a source. Raises CorpusError; nothing of the source is kept then, nor if it is skipped."""
+    def add(self, source: Source, held: Source, on_bytes: OnBytes) -> None:
+        """Read a source as `held`. Raises CorpusError; nothing of the source is kept then, nor if it is skipped."""
         before, unknown_before = len(self._documents), self._skipped_characters
         copies_before = self._duplicates.copies
         try:
-            problem = self._read(source, on_bytes)
+            problem = self._read(source, held, on_bytes)
         except (NotTextError, MissingExtraError) as error:
             if not source.from_folder:
                 raise
@@ -103,10 +110,10 @@ class _Scan:
             skip_unknown=self._skip_unknown,
         )
 
-    def _read(self, source: Source, on_bytes: OnBytes) -> str:
+    def _read(self, source: Source, held: Source, on_bytes: OnBytes) -> str:
         """Read a source; "empty" if it has no text at all, else ""."""
         is_empty, source.findings.has_crlf = True, False
-        for index, pieces in enumerate(read_documents(source, on_bytes)):
+        for index, pieces in enumerate(read_documents(held, on_bytes)):
             first = next(pieces, "")
             is_empty = is_empty and not first
             self._add_document(source, index, chain([first], pieces))
@@ -187,9 +194,10 @@ class _Characters:
     """The distinct characters of the sources, counted piece by piece."""
 
     def __init__(self) -> None:
-        self._seen, self._seen_here = (np.zeros(sys.maxunicode + 1, dtype=np.bool_) for _ in range(2))
-        """For each code point whether it occurs: in the sources that are kept, beyond ASCII in the current one."""
-        self._is_seen_here = False
+        self._seen = np.zeros(sys.maxunicode + 1, dtype=np.bool_)
+        """For each code point whether it occurs: in the sources that are kept, and beyond ASCII in the current one."""
+        self._points: list[np.ndarray] = []
+        """Code points beyond ASCII that the current source has first."""
         self._known = bytes(range(0x80, 0x100))
         """Bytes to ignore: the ASCII characters that were seen before, and all bytes beyond ASCII."""
         self._new = b""
@@ -207,20 +215,20 @@ class _Characters:
             self._new += bytes(set(new))
         if len(data) > len(piece):
             _, points = beyond_ascii(np.frombuffer(data, dtype=np.uint8))
-            self._seen_here[points] = self._is_seen_here = True
+            if (first := points[~self._seen.take(points)]).size:
+                self._seen[first] = True
+                self._points.append(first)
         return data
 
     def end_source(self, *, keep: bool) -> None:
         """Keep or forget the characters that the current source has first."""
         if keep:
             self._seen[list(self._new)] = True
-            if self._is_seen_here:
-                self._seen |= self._seen_here
         else:
             self._known = self._known.translate(None, delete=self._new)
-        if self._is_seen_here:
-            self._seen_here[:] = self._is_seen_here = False
-        self._new = b""
+            for points in self._points:
+                self._seen[points] = False
+        self._new, self._points = b"", []
 
     def alphabet(self) -> tuple[str, ...]:
         """The distinct characters of the sources that were kept, sorted."""

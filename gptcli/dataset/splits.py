@@ -8,8 +8,7 @@ from itertools import islice
 
 from gptcli.dataset.corpus import MAX_HELD_OUT_BYTES, Corpus
 from gptcli.dataset.documents import Document
-from gptcli.dataset.sources import Source
-from gptcli.errors import CorpusError
+from gptcli.dataset.sources import Source, changed
 
 _MIN_HELD_OUT = 100
 """Documents for each split from which they are chosen by a hash; of fewer, too many or too few might be held out."""
@@ -120,7 +119,7 @@ class PartReader:
                 yield wanted
         is_last = part.stop == document.characters
         if self._place < part.stop or (is_last and (self._rest or next(self._pieces, ""))):
-            raise CorpusError(f"{document.source.label} changed while it was read.", "Run the same command again.")
+            raise changed(document.source)
 
     def _begin(self, document: Document) -> None:
         """Go to the start of a document."""

@@ -7,7 +7,8 @@ Three promises hold for everything written here:
 - Nothing valid is overwritten in a folder made this way.
 - A log (`AppendLog`) only grows. It is cut only on request, to a length that a manifest names.
 
-`FolderLock` keeps other processes from writing at the same time. Disk errors become `StorageError`.
+Work that takes long is kept when its process is killed (`unfinished_directory`). `FolderLock` keeps other processes
+from writing at the same time. Disk errors become `StorageError`.
 """
 
 from gptcli.storage.append_log import AppendLog
@@ -20,28 +21,45 @@ from gptcli.storage.atomic import (
     remove_leftovers,
     write_file,
 )
-from gptcli.storage.disk import disk_errors, is_occupied, refuse_working_folder, unnamed_file
+from gptcli.storage.disk import disk_errors, flush, is_occupied, refuse_working_folder, unnamed_file
 from gptcli.storage.lock import FolderLock
 from gptcli.storage.manifest import MANIFEST_FILE, FileEntry, fingerprints, mismatch, sha256_of_file, to_json
+from gptcli.storage.unfinished import (
+    UNFINISHED_FOLDER,
+    UNFINISHED_SUFFIX,
+    UnfinishedDirectory,
+    remove_unfinished,
+    unfinished_directory,
+    unfinished_folder,
+    unfinished_home,
+)
 
 __all__ = [
     "MANIFEST_FILE",
     "REPLACED_SUFFIX",
     "TEMPORARY_SUFFIX",
+    "UNFINISHED_FOLDER",
+    "UNFINISHED_SUFFIX",
     "AppendLog",
     "FileEntry",
     "FolderLock",
     "NewDirectory",
+    "UnfinishedDirectory",
     "disk_errors",
     "fingerprints",
+    "flush",
     "is_occupied",
     "mismatch",
     "new_directory",
     "refuse_working_folder",
     "remove_directory",
     "remove_leftovers",
+    "remove_unfinished",
     "sha256_of_file",
     "to_json",
+    "unfinished_directory",
+    "unfinished_folder",
+    "unfinished_home",
     "unnamed_file",
     "write_file",
 ]

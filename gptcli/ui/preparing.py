@@ -78,6 +78,8 @@ def show_prepared(output: Output, prepared: Prepared) -> None:
         output.detail(f"Text: {source.name}, {counted(source.size, 'byte')}.")
     if more := len(prepared.dataset.sources[_MAX_SOURCES:]):
         output.detail(f"And {counted(more, 'more text')}.")
+    if total := prepared.dataset.source_total:
+        output.detail(f"Text: {counted(total.files, 'file')}, {counted(total.bytes, 'byte')}.")
     if output.as_json:
         skipped = [asdict(one) for one in prepared.summary.skipped]
         output.json(figures(prepared.dataset) | {"reused": prepared.reused, "skipped": skipped})
