@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from gptcli.dataset.hashes import mismatch_of_shards
 from gptcli.dataset.manifest import (
     DAMAGED_HINT,
     DATASET_FILE,
@@ -77,15 +78,17 @@ def is_dataset(path: str | Path) -> bool:
 def open_dataset(path: Path, *, verify: bool | None = None) -> Dataset:
     """Open a dataset folder.
 
-    Sizes are always checked, hashes if `verify` is true (None: up to 1 GB of tokens). Raises DatasetError if anything
-    is missing, cut off, altered or of another format.
+    Sizes are always checked, hashes if `verify` is true. None: up to 1 GB of tokens, and only of shards that may have
+    changed since they were last hashed. Raises DatasetError if anything is missing, cut off, altered or of another
+    format.
     """
     manifest = read_manifest(path)
-    files = {shard.file: FileEntry(shard.bytes, shard.sha256) for shard in manifest.shards()}
-    size = sum(shard.bytes for shard in manifest.shards())
-    hashes = size <= _ALWAYS_HASHED_BYTES if verify is None else verify
+    shards = manifest.shards()
+    files = {shard.file: FileEntry(shard.bytes, shard.sha256) for shard in shards}
+    is_small = sum(shard.bytes for shard in shards) <= _ALWAYS_HASHED_BYTES
     try:
-        problem = mismatch(path, files, hashes=hashes)
+        keeps = verify is None and is_small
+        problem = mismatch_of_shards(path, shards) if keeps else mismatch(path, files, hashes=bool(verify))
     except OSError as error:
         problem = f"'{path}' cannot be read ({reason_of(error)})"
     if problem:

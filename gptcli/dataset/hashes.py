@@ -18,9 +18,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from gptcli import storage
-from gptcli.dataset.manifest import SourceEntry
+from gptcli.dataset.manifest import ShardEntry, SourceEntry
 from gptcli.dataset.sources import BeginStage, OnBytes, Source, changed, in_memory, status_of, stored_chunks
 from gptcli.errors import StorageError
+from gptcli.storage import FileEntry, mismatch
 from gptcli.untrusted import read_bounded
 
 HASHES_FILE = "hashes.bin"
@@ -46,17 +47,24 @@ class KeptHashes:
         for folder in folders:
             self._records |= _read(folder / HASHES_FILE)
 
+    def __bool__(self) -> bool:
+        return bool(self._records)
+
     def sha256(self, key: bytes, status: os.stat_result) -> bytes | None:
         """The hash of an unchanged file; None for another."""
         record = self._records.get(key, b"")
         return record[_STAMP.size :] if record.startswith(_stamp(status)) else None
+
+    def keys(self) -> list[bytes]:
+        return [*self._records]
 
     def keep(self, key: bytes, status: os.stat_result, sha256: bytes) -> None:
         self._records[key] = _stamp(status) + sha256
 
     def write(self, folder: Path, keys: Iterable[bytes]) -> None:
         """Replace the records in a folder by those of `keys`. Nothing is lost where that fails."""
-        records = {key: record for key in keys if (record := self._records.get(key))}
+        known = _read(folder / HASHES_FILE) | self._records
+        records = {key: record for key in keys if (record := known.get(key))}
         content = b"".join([_MAGIC, *(key + record for key, record in records.items())])
         with suppress(StorageError):
             storage.write_file(folder / HASHES_FILE, [content, hashlib.sha256(content).digest()])
@@ -68,8 +76,11 @@ class SourceHashes:
     def __init__(self, sources: Sequence[Source], kept: KeptHashes) -> None:
         """Raises CorpusError for a source that cannot be read."""
         self._sources, self._kept = sources, kept
-        self._known: dict[Source, tuple[bytes, bytes]] = {}
-        """For each source that was hashed its stamp from before and its sha256."""
+        self._known: dict[Source, bytes] = {}
+        """The sha256 of each source that was hashed."""
+        self._stamps: dict[Source, bytes] = {}
+        """The stamp of each source from before it was hashed."""
+        self._begun = time.time_ns()
         self._has_new = self._is_complete = False
         """Whether there is a hash that is worth keeping and was not kept before."""
         self.bytes = 0
@@ -77,17 +88,15 @@ class SourceHashes:
         for source in sources:
             status = status_of(source)
             self.bytes += status.st_size
-            if source.descriptor is None and (sha256 := kept.sha256(key_of_path(source.path), status)):
-                self._known[source] = _stamp(status), sha256
+            self._stamps[source] = _stamp(status)
+            if kept and source.descriptor is None and (sha256 := kept.sha256(key_of_path(source.path), status)):
+                self._known[source] = sha256
 
     def read(self, source: Source) -> Source:
         """The source, in memory if it is small, which is hashed then. Raises CorpusError."""
-        if source in self._known or source.descriptor is not None:
-            return in_memory(source)
-        begun, before = time.time_ns(), status_of(source)
         held = in_memory(source)
-        if held.content is not None:
-            self._add(source, begun, before, hashlib.sha256(held.content).digest())
+        if held.content is not None and source not in self._known:
+            self._add(source, hashlib.sha256(held.content).digest())
         return held
 
     def complete(self, report: BeginStage) -> None:
@@ -104,40 +113,81 @@ class SourceHashes:
 
     def entry(self, source: Source) -> SourceEntry:
         """The entry of a source that was hashed."""
-        stamp, sha256 = self._known[source]
-        size: int = _STAMP.unpack(stamp)[0]
+        sha256 = self._known[source]
+        size: int = _STAMP.unpack(self._stamps[source])[0]
         name = source.name.encode(errors="surrogateescape").decode(errors="replace")  # a file's name may be no UTF-8
         return SourceEntry.model_construct(name=name, size=size, sha256=sha256.hex())
 
-    def keep_in(self, folder: Path) -> None:
-        """Write what is new and worth it to a dataset folder."""
-        if self._has_new and (self.bytes >= _WORTH_BYTES or len(self._sources) >= _WORTH_FILES):
-            self._kept.write(folder, [key_of_path(source.path) for source in self._sources])
+    def keep_in(self, folder: Path, shards: Iterable[ShardEntry] = ()) -> None:
+        """Write what is new and worth it to a dataset folder, with the hashes of shards that were just written."""
+        for shard in shards:
+            self._kept.keep(_key_of_shard(shard.file), os.stat(folder / shard.file), bytes.fromhex(shard.sha256))
+        if (self._has_new or shards) and (self.bytes >= _WORTH_BYTES or len(self._sources) >= _WORTH_FILES):
+            of_shards = (_key_of_shard(path.name) for path in folder.glob("*.npy"))
+            self._kept.write(folder, [*map(key_of_path, (source.path for source in self._sources)), *of_shards])
 
     def refuse_changes(self) -> None:
         """Raise CorpusError if a source was changed since it was hashed."""
-        for source, (stamp, _) in self._known.items():
-            if _stamp(status_of(source)) != stamp:
-                raise changed(source)
+        for source in self._stamps:
+            self._refuse_change(source, status_of(source))
+
+    def _refuse_change(self, source: Source, now: os.stat_result) -> None:
+        """The change time may differ: a backup may have linked the file meanwhile."""
+        size, modified, *_ = _STAMP.unpack(self._stamps[source])
+        if (now.st_size, now.st_mtime_ns) != (size, modified):
+            raise changed(source)
 
     def _hash(self, source: Source, on_bytes: OnBytes) -> None:
-        begun, before, sha256 = time.time_ns(), status_of(source), hashlib.sha256()
+        sha256 = hashlib.sha256()
         for chunk in stored_chunks(source):
             sha256.update(chunk)
             on_bytes(len(chunk))
-        self._add(source, begun, before, sha256.digest())
+        self._add(source, sha256.digest())
 
-    def _add(self, source: Source, begun: int, before: os.stat_result, sha256: bytes) -> None:
-        self._known[source] = _stamp(before), sha256
-        is_settled = max(before.st_mtime_ns, before.st_ctime_ns) + _SETTLED < begun
-        if is_settled and source.descriptor is None and _stamp(status_of(source)) == _stamp(before):
-            self._kept.keep(key_of_path(source.path), before, sha256)
+    def _add(self, source: Source, sha256: bytes) -> None:
+        self._known[source] = sha256
+        after = status_of(source)
+        self._refuse_change(source, after)
+        if source.descriptor is None and _is_settled(self._stamps[source], after, self._begun):
+            self._kept.keep(key_of_path(source.path), after, sha256)
             self._has_new = True
+
+
+def mismatch_of_shards(folder: Path, shards: Sequence[ShardEntry]) -> str:
+    """The first difference between the shards in a folder and their entries, as a clause; "" if there is none.
+
+    Only those that may have changed since they were last hashed are hashed.
+    """
+    begun, kept = time.time_ns(), KeptHashes([folder])
+    entries = {shard.file: FileEntry(shard.bytes, shard.sha256) for shard in shards}
+    if problem := mismatch(folder, entries, hashes=False):
+        return problem
+    before = {name: os.stat(folder / name) for name in entries}
+    known = {name: kept.sha256(_key_of_shard(name), before[name]) for name in entries}
+    new = [name for name, entry in entries.items() if (known[name] or b"").hex() != entry.sha256]
+    if problem := mismatch(folder, {name: entries[name] for name in new}):
+        return problem
+    settled = [name for name in new if _is_settled(_stamp(before[name]), os.stat(folder / name), begun)]
+    for name in settled:
+        kept.keep(_key_of_shard(name), before[name], bytes.fromhex(entries[name].sha256))
+    if settled and sum(entry.bytes for entry in entries.values()) >= _WORTH_BYTES:
+        kept.write(folder, kept.keys())
+    return ""
 
 
 def key_of_path(path: Path) -> bytes:
     """The key of a source's record."""
     return hashlib.blake2b(os.fsencode(os.path.abspath(path)), digest_size=_KEY_BYTES).digest()
+
+
+def _key_of_shard(name: str) -> bytes:
+    """The key of a shard's record, which goes with its folder."""
+    return hashlib.blake2b(b"shard " + name.encode(), digest_size=_KEY_BYTES).digest()
+
+
+def _is_settled(before: bytes, after: os.stat_result, begun: int) -> bool:
+    """Whether a file that was hashed since the time `begun`, in nanoseconds, cannot have changed unnoticed."""
+    return before == _stamp(after) and max(after.st_mtime_ns, after.st_ctime_ns) < begun - _SETTLED
 
 
 def _stamp(status: os.stat_result) -> bytes:

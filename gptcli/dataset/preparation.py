@@ -152,11 +152,11 @@ class Preparation:
             notes += more
         entries = [self.hashes.entry(source) for source in corpus.sources]
         on_bytes = self.report("encoding")
-        write_dataset(
+        manifest = write_dataset(
             new, corpus, (train, val), tokenizer, entries, name=name, key=key, on_bytes=on_bytes, journal=journal
         )
         self.hashes.refuse_changes()
-        self.hashes.keep_in(new.path)
+        self.hashes.keep_in(new.path, manifest.shards())
         if len(corpus.documents) > 1 and tokenizer.end_of_text is None:
             notes.append("The tokenizer has no <|endoftext|>, so nothing separates the documents.")
         return notes

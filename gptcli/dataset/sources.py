@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -152,13 +152,16 @@ def in_memory(source: Source) -> Source:
     try:
         descriptor = os.open(source.path, os.O_RDONLY)
         try:
-            content = os.pread(descriptor, CHUNK_BYTES, 0)
-            is_whole = len(content) < CHUNK_BYTES and not os.pread(descriptor, 1, len(content))
+            size = os.fstat(descriptor).st_size
+            if size >= CHUNK_BYTES or len(content := os.pread(descriptor, size + 1, 0)) != size:
+                return source
         finally:
             os.close(descriptor)
     except OSError as error:
         raise _unreadable(source, error) from None
-    return replace(source, content=content) if is_whole else source
+    return Source(  # faster than `dataclasses.replace`
+        source.path, source.name, source.label, source.from_folder, None, source.settings, source.findings, content
+    )
 
 
 def status_of(source: Source) -> os.stat_result:

@@ -51,7 +51,7 @@ def write_dataset(
     key: str,
     on_bytes: OnBytes,
     journal: Journal | None = None,
-) -> None:
+) -> DatasetManifest:
     """Encode both splits into the folder `new` and write its manifest last. With a journal, continue its work."""
     separator = tokenizer.end_of_text if len(corpus.documents) > 1 else None
     with encoding(tokenizer, corpus.bytes) as encode:
@@ -82,6 +82,7 @@ def write_dataset(
     )
     unused = {"source_total"} if is_listed else {"sources"}
     new.write(DATASET_FILE, storage.to_json(manifest.model_dump(mode="json", exclude=unused)))
+    return manifest
 
 
 def _write_splits(
