@@ -9,6 +9,7 @@ from functools import cached_property
 from gptcli.dataset.documents import Document
 from gptcli.dataset.readers import has_documents, read_documents
 from gptcli.dataset.sources import Source, in_memory
+from gptcli.dataset.spool import Spool
 from gptcli.dataset.summary import ReadSummary
 from gptcli.tokenizer.tokenizer import Tokenizer
 
@@ -33,6 +34,8 @@ class Corpus:
     """Whether there were characters to skip."""
     skip_unknown: Tokenizer | None = None
     """The tokenizer whose unknown characters are skipped."""
+    spool: Spool | None = None
+    """The texts of small documents."""
 
     @cached_property
     def characters(self) -> int:

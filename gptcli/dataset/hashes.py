@@ -106,17 +106,19 @@ class SourceHashes:
         on_bytes = report("hashing")
         for source in self._sources:
             if source in self._known:
-                on_bytes(self.entry(source).size)
+                on_bytes(self._size(source))
             else:
                 self._hash(source, on_bytes)
         self._is_complete = True
 
     def entry(self, source: Source) -> SourceEntry:
         """The entry of a source that was hashed."""
-        sha256 = self._known[source]
-        size: int = _STAMP.unpack(self._stamps[source])[0]
         name = source.name.encode(errors="surrogateescape").decode(errors="replace")  # a file's name may be no UTF-8
-        return SourceEntry.model_construct(name=name, size=size, sha256=sha256.hex())
+        return SourceEntry.model_construct(name=name, size=self._size(source), sha256=self._known[source].hex())
+
+    def _size(self, source: Source) -> int:
+        size: int = _STAMP.unpack(self._stamps[source])[0]
+        return size
 
     def keep_in(self, folder: Path, shards: Iterable[ShardEntry] = ()) -> None:
         """Write what is new and worth it to a dataset folder, with the hashes of shards that were just written."""

@@ -24,15 +24,19 @@ from gptcli.dataset.readers import format_of
 from gptcli.dataset.scanning import scan
 from gptcli.dataset.sources import STANDARD_INPUT, BeginStage, OnBytes
 from gptcli.dataset.splits import split
+from gptcli.dataset.spool import Spool
 from gptcli.dataset.summary import ReadSummary
 from gptcli.dataset.vocabulary import make_tokenizer, require_known
 from gptcli.dataset.writing import FEW_TOKENS, write_dataset
-from gptcli.errors import CorpusError, DatasetError, counted, size
+from gptcli.errors import CorpusError, DatasetError, StorageError, counted, size
 from gptcli.tokenizer.bytelevel import Unknown
 from gptcli.tokenizer.tokenizer import Tokenizer, is_path, load_tokenizer
 
 OnProgress = Callable[[str, int, int], None]
 """Called with the stage ("hashing", "reading", "training tokenizer", "encoding"), bytes done, and total bytes."""
+
+_PROGRESS_BYTES = 1 << 17
+"""Text after which progress is reported again: once for each of a million small files would take seconds."""
 
 
 @dataclass(frozen=True)
@@ -112,10 +116,20 @@ class Preparation:
         """
         if len(self.found.sources) == 1:
             self.hashes.complete(self.report)
-        skip_unknown = self.given if self.unknown == "skip" else None
-        corpus = scan(self.found, self.report("reading"), skip_unknown=skip_unknown, read=self.hashes.read)
+        with ExitStack() as temporary:
+            spool = None
+            with suppress(StorageError):  # it only saves time
+                spool = Spool(temporary.enter_context(storage.unnamed_file()))
+            return self._write(self._scan(spool), place, name, force)
+
+    def _scan(self, spool: Spool | None) -> Corpus:
+        on_bytes, skip_unknown = self.report("reading"), self.given if self.unknown == "skip" else None
+        corpus = scan(self.found, on_bytes, skip_unknown=skip_unknown, read=self.hashes.read, spool=spool)
         if self.given:
             require_known(self.given, corpus, is_chosen=is_path(self.config.kind))
+        return corpus
+
+    def _write(self, corpus: Corpus, place: Callable[[str], Path], name: str, force: bool) -> Prepared:
         key = self.key(has_skipped=corpus.has_skipped)
         out = place(key)
         refuse_foreign(out)
@@ -208,12 +222,13 @@ def reporter(on_progress: OnProgress | None, total: int) -> BeginStage:
     """A function that begins a stage of `total` bytes, and passes the sum of its bytes to `on_progress`."""
 
     def begin(stage: str) -> OnBytes:
-        done = 0
+        done, shown = 0, -_PROGRESS_BYTES
 
         def add(count: int) -> None:
-            nonlocal done
+            nonlocal done, shown
             done += count
-            if on_progress:
+            if on_progress and (done - shown >= _PROGRESS_BYTES or done >= total):
+                shown = done
                 on_progress(stage, min(done, total), total)
 
         add(0)

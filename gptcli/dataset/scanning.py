@@ -17,6 +17,7 @@ from gptcli.dataset.finding import Found, Skipped
 from gptcli.dataset.readers import format_of, has_documents, read_documents
 from gptcli.dataset.refusals import MissingExtraError, NotRowsError, NotTextError, UndecodableError
 from gptcli.dataset.sources import OnBytes, Source, in_memory
+from gptcli.dataset.spool import MAX_DOCUMENT_BYTES, Spool
 from gptcli.dataset.summary import ReadSummary
 from gptcli.errors import CorpusError, counted
 from gptcli.tokenizer.code_points import beyond_ascii
@@ -35,14 +36,16 @@ def scan(
     *,
     skip_unknown: Tokenizer | None = None,
     read: Callable[[Source], Source] = in_memory,
+    spool: Spool | None = None,
 ) -> Corpus:
     """Read every source once. Raises CorpusError for a source that is not text, empty or blank.
 
     In folders such files, and those whose reader is not installed, are skipped; `Corpus.summary` has them. Files in
     another encoding are refused together. With `skip_unknown`, characters that this tokenizer does not know are
-    skipped too. `read` gives the form of a source that is read, such as one in memory.
+    skipped too. `read` gives the form of a source that is read, such as one in memory. The
+    texts of small documents are kept in `spool`.
     """
-    scanning = _Scan(found, skip_unknown)
+    scanning = _Scan(found, skip_unknown, spool)
     undecodable: list[UndecodableError] = []
     for source in found.sources:
         try:
@@ -59,7 +62,7 @@ def scan(
 class _Scan:
     """The documents and characters of the sources that were read so far."""
 
-    def __init__(self, found: Found, skip_unknown: Tokenizer | None) -> None:
+    def __init__(self, found: Found, skip_unknown: Tokenizer | None, spool: Spool | None) -> None:
         self.used: list[Source] = []
         self._documents, self._characters = Documents(), _Characters()
         self._formats: Counter[str] = Counter()
@@ -67,7 +70,7 @@ class _Scan:
         self._beginnings: list[str] = []
         self._first_row = ""
         self._blank_rows = self._skipped_characters = 0
-        self._skip_unknown = skip_unknown
+        self._skip_unknown, self._spool = skip_unknown, spool
         self._unknown: set[str] = set()
         dedup = found.sources[0].settings.dedup if found.sources else "off"
         self._duplicates = Duplicates(dedup)
@@ -86,6 +89,8 @@ class _Scan:
                 raise
             problem = _reason(error, source)
             self._documents.cut(before)
+            if self._spool:
+                self._spool.cut(before)
         if not problem and len(self._documents) == before:
             problem = "copies" if self._duplicates.copies > copies_before else "blank"
         self._characters.end_source(keep=not problem)
@@ -108,6 +113,7 @@ class _Scan:
             beginnings=tuple(self._beginnings),
             has_skipped=self._skipped_characters > 0,
             skip_unknown=self._skip_unknown,
+            spool=self._spool,
         )
 
     def _read(self, source: Source, held: Source, on_bytes: OnBytes) -> str:
@@ -125,11 +131,14 @@ class _Scan:
         is_blank, beginning = True, ""
         kept_beginning = self._duplicates.compared_characters or _SHOWN_CHARACTERS
         hashed = hashlib.blake2b(digest_size=8) if self._hashes else None
+        small: list[bytes] = []
         for piece in pieces:
             kept = self._without_unknown(piece) if self._skip_unknown else piece
             characters += len(kept)
             data = self._characters.add(kept, source)
             size += len(data)
+            if size <= MAX_DOCUMENT_BYTES:
+                small.append(data)
             if hashed:
                 hashed.update(data)
             is_blank = is_blank and (not kept or kept.isspace())
@@ -143,6 +152,8 @@ class _Scan:
         if self._duplicates.is_copy(digest, beginning):
             return
         self._documents.append(Document(source, index, characters, size, digest))
+        if self._spool:
+            self._spool.add(small if size <= MAX_DOCUMENT_BYTES else [])
         if source.findings.column and not self._first_row:
             self._first_row = beginning[:_SHOWN_CHARACTERS]
         if len(self._beginnings) < _SHOWN_DOCUMENTS:

@@ -97,7 +97,7 @@ class PartReader:
     """Reads parts of documents in pieces. A source is read once if its parts are asked for in order."""
 
     def __init__(self, corpus: Corpus) -> None:
-        self._corpus = corpus
+        self._corpus, self._spool = corpus, corpus.spool
         self._source: Source | None = None
         self._documents: Iterator[Iterator[str]] = iter(())
         self._next = 0
@@ -110,6 +110,9 @@ class PartReader:
     def read(self, part: Part) -> Iterator[str]:
         """The characters of a part. Raises CorpusError if the file changed since it was scanned."""
         document = part.document
+        if self._spool and (pieces := self._spool.read(document.number)):
+            yield from _between(pieces, part.start, part.stop)
+            return
         if document is not self._document or part.start < self._place:
             self._begin(document)
         while self._place < part.stop and (piece := self._rest or next(self._pieces, "")):
@@ -128,3 +131,12 @@ class PartReader:
         self._pieces = next(islice(self._documents, document.index - self._next, None), iter(()))
         self._document, self._next = document, document.index + 1
         self._place, self._rest = 0, ""
+
+
+def _between(pieces: Iterable[str], start: int, stop: int) -> Iterator[str]:
+    """The characters start..stop of a text in pieces."""
+    before = 0
+    for piece in pieces:
+        if wanted := piece[max(start - before, 0) : max(stop - before, 0)]:
+            yield wanted
+        before += len(piece)

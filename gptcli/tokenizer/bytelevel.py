@@ -115,7 +115,12 @@ class Tokenizer:
         A tokenizer that does not split words like GPT-2 gets the text in one piece: no cut is known to be safe.
         """
         if self.cuttable:
-            yield from recut(pieces)
+            remaining = iter(pieces)
+            first, second = next(remaining, ""), next(remaining, "")
+            if not second and len(first) < _SHORT_CHARACTERS:  # such as one of many small documents
+                yield from filter(None, [first])
+            else:
+                yield from recut(chain([first, second], remaining))
         elif text := "".join(pieces):
             yield text
 

@@ -41,8 +41,8 @@ class CorpusEncoder:
         data, begins = self._splitter.split(text)
         ids, ends = self._gathered(data, begins)
         words = np.searchsorted(begins, places)
-        ends = np.concatenate([[0], ends])
-        return [ids[ends[first] : ends[last]] for first, last in words]
+        bounds = np.concatenate([[0], ends])[words].tolist()
+        return [ids[first:last] for first, last in bounds]
 
     def _gathered(self, data: bytes, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The ids of words in a row, and for each word where its ids end."""
