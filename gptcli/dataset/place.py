@@ -65,7 +65,7 @@ def traces_of(root: Path, name: str) -> list[Path]:
 def folders_with_hashes(traces: Iterable[Path]) -> list[Path]:
     """The folders among the traces in which hashes may be kept, the newest last."""
     datasets = [path for path in traces if not path.name.startswith(".")]
-    works = [path / storage.UNFINISHED_FOLDER for path in traces if path.name.endswith(storage.UNFINISHED_SUFFIX)]
+    works = [path for path in traces if path.name.endswith(storage.UNFINISHED_SUFFIX)]
     return [*datasets, *works]
 
 
@@ -73,8 +73,9 @@ def remove_outdated_work(out: Path, key: str) -> None:
     """Delete unfinished work on other keys of the text that `out` is named after."""
     if out.name.endswith(f"-{key[:8]}"):
         for trace in traces_of(out.parent, out.name.removesuffix(f"-{key[:8]}")):
-            if trace.name.endswith(storage.UNFINISHED_SUFFIX) and trace != storage.unfinished_home(out):
-                storage.remove_unfinished(trace)
+            other = out.with_name(trace.name.removeprefix(".").removesuffix(storage.UNFINISHED_SUFFIX))
+            if trace == storage.unfinished_of(other) and other != out:
+                storage.remove_unfinished(other)
 
 
 def refuse_foreign(out: Path) -> None:

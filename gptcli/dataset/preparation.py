@@ -102,7 +102,7 @@ class Preparation:
         if key not in self.possible_keys():
             raise DatasetError(f"'{path}' is a dataset of other text or settings.", hint)
         dataset = open_dataset(path)
-        storage.remove_unfinished(storage.unfinished_home(path))
+        storage.remove_unfinished(path)
         self.hashes.keep_in(path)
         skipped = "The dataset is without the characters that the tokenizer does not know."
         summary = ReadSummary(dict(Counter(map(format_of, self.found.sources)).most_common()), self.found.skipped)

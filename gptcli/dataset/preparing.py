@@ -72,7 +72,7 @@ def tokenize(
     refuse_foreign(out)
     if force or not is_dataset(out):
         storage.refuse_working_folder(out)
-    hashed_in = (out, storage.unfinished_folder(out))
+    hashed_in = (out, storage.unfinished_of(out))
     with preparation(inputs, config, data, unknown, on_progress, hashed_in=hashed_in) as ours:
         if is_dataset(out) and not force:
             return ours.reuse(out, "Choose another place with `out`, or replace it with `force`.")

@@ -25,20 +25,17 @@ from gptcli.storage.disk import disk_errors, flush, is_occupied, refuse_working_
 from gptcli.storage.lock import FolderLock
 from gptcli.storage.manifest import MANIFEST_FILE, FileEntry, fingerprints, mismatch, sha256_of_file, to_json
 from gptcli.storage.unfinished import (
-    UNFINISHED_FOLDER,
     UNFINISHED_SUFFIX,
     UnfinishedDirectory,
     remove_unfinished,
     unfinished_directory,
-    unfinished_folder,
-    unfinished_home,
+    unfinished_of,
 )
 
 __all__ = [
     "MANIFEST_FILE",
     "REPLACED_SUFFIX",
     "TEMPORARY_SUFFIX",
-    "UNFINISHED_FOLDER",
     "UNFINISHED_SUFFIX",
     "AppendLog",
     "FileEntry",
@@ -58,8 +55,7 @@ __all__ = [
     "sha256_of_file",
     "to_json",
     "unfinished_directory",
-    "unfinished_folder",
-    "unfinished_home",
+    "unfinished_of",
     "unnamed_file",
     "write_file",
 ]

@@ -1,13 +1,11 @@
 """Folders that are long in the making: a process that is killed leaves its work, and the next one continues it.
 
-.book.unfinished/        locked by the process that works there
-    state.json           how far the work has come, replaced at once
-    folder/              becomes `book` by one rename
+.book.unfinished/        becomes `book` by one rename; locked by the process that works there
+.book.unfinished.json    how far the work has come, replaced at once
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,27 +23,22 @@ from gptcli.storage.disk import disk_errors, flush_directory, refuse_working_fol
 from gptcli.storage.lock import FolderLock
 
 UNFINISHED_SUFFIX = ".unfinished"
-UNFINISHED_FOLDER = "folder"
-_STATE = "state.json"
 
 
 class UnfinishedDirectory(NewDirectory):
     """A folder that `unfinished_directory` is making, perhaps with the work of an earlier process."""
 
-    def __init__(self, home: Path) -> None:
-        super().__init__(home / UNFINISHED_FOLDER)
-        self._state = home / _STATE
-
     def state(self) -> bytes | None:
         """The state that was saved last; None if there is none."""
-        with disk_errors(self._state, "Reading"):
-            return self._state.read_bytes() if self._state.is_file() else None
+        state = _state_of(self.path)
+        with disk_errors(state, "Reading"):
+            return state.read_bytes() if state.is_file() else None
 
     def save_state(self, state: bytes) -> None:
         """Replace the state. The files that it describes must have been flushed to the disk."""
         with disk_errors(self.path):
             flush_directory(self.path)
-        write_file(self._state, state)
+        write_file(_state_of(self.path), state)
 
     def keep_only(self, names: set[str]) -> None:
         """Delete all files of the folder but these."""
@@ -64,58 +57,66 @@ def unfinished_directory(final: Path, *, replace: bool = False) -> Iterator[NewD
     `new_directory` without a manifest.
     """
     refuse_working_folder(final)
-    home = unfinished_home(final)
+    unfinished = unfinished_of(final)
     try:
-        lock = _locked(home)
+        lock = _locked(unfinished)
     except StorageError:  # another process, or a file system without locks
         with new_directory(final, manifest=None, replace=replace) as new:
             yield new
         return
     with lock:
-        unfinished = UnfinishedDirectory(home)
-        with disk_errors(final):
-            for name in (final.name, home.name):
-                remove_leftovers(final.parent, of=name)
-            remove_leftovers(home)
-            unfinished.path.mkdir(exist_ok=True)
+        for name in (final.name, unfinished.name, _state_of(unfinished).name):
+            remove_leftovers(final.parent, of=name)
+        work = UnfinishedDirectory(unfinished)
         try:
-            yield unfinished
-            put_in_place(unfinished.path, final, replace=replace)
+            yield work
+            put_in_place(unfinished, final, replace=replace)
         except BaseException as error:
             stays = isinstance(error, KeyboardInterrupt | SystemExit | MemoryError | StorageError)
-            if not stays or unfinished.state() is None:
-                shutil.rmtree(home, ignore_errors=True)
-            if replace:
-                with suppress(StorageError):  # report the first error
+            with suppress(StorageError):  # report the first error
+                if not stays or work.state() is None:
+                    _remove(unfinished)
+                if replace:
                     remove_leftovers(final.parent, of=final.name)
             raise
-        remove_directory(home)
+        _remove(unfinished)
 
 
-def unfinished_home(final: Path) -> Path:
+def unfinished_of(final: Path) -> Path:
     """The folder in which the work on `final` is kept."""
     named = final if final.name not in ("", "..") else final.resolve()
     return named.with_name(f".{named.name}{UNFINISHED_SUFFIX}")
 
 
-def unfinished_folder(final: Path) -> Path:
-    """The folder that is to become `final`."""
-    return unfinished_home(final) / UNFINISHED_FOLDER
-
-
-def remove_unfinished(home: Path) -> None:
-    """Delete unfinished work, unless a process is at it."""
+def remove_unfinished(final: Path) -> None:
+    """Delete the unfinished work on `final`, unless a process is at it."""
+    unfinished = unfinished_of(final)
     with suppress(StorageError):
-        remove_leftovers(home.parent, of=home.name)
-        if home.is_dir() and not home.is_symlink():
-            with FolderLock(home):
-                remove_directory(home)
+        for name in (unfinished.name, _state_of(unfinished).name):
+            remove_leftovers(unfinished.parent, of=name)
+        if unfinished.is_dir() and not unfinished.is_symlink():
+            with FolderLock(unfinished):
+                _remove(unfinished)
+        else:
+            _remove(unfinished)
 
 
-def _locked(home: Path) -> FolderLock:
-    """The lock on a folder that is still in its place: another process may have finished and removed it meanwhile."""
-    lock = FolderLock(home)
+def _state_of(unfinished: Path) -> Path:
+    return unfinished.with_name(f"{unfinished.name}.json")
+
+
+def _remove(unfinished: Path) -> None:
+    with disk_errors(unfinished):
+        _state_of(unfinished).unlink(missing_ok=True)
+        if unfinished.is_dir():
+            flush_directory(unfinished.parent)
+    remove_directory(unfinished)
+
+
+def _locked(folder: Path) -> FolderLock:
+    """The lock on a folder that is still in its place: another process may have finished and renamed it meanwhile."""
+    lock = FolderLock(folder)
     while lock.moved():
         lock.release()
-        lock = FolderLock(home)
+        lock = FolderLock(folder)
     return lock

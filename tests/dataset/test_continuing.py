@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from gptcli import storage
 from gptcli.config import DataConfig, TokenizerConfig
 from gptcli.dataset import preparation, progress, shards, vocabulary, writing
 from gptcli.dataset.folder import is_dataset, open_dataset
 from gptcli.dataset.preparing import Prepared, find_or_prepare, tokenize
 from gptcli.errors import CorpusError, StorageError
-from gptcli.storage import FolderLock, unfinished_home
+from gptcli.storage import FolderLock, unfinished_of
 from gptcli.tokenizer import processes
 from gptcli.tokenizer.bytelevel import Tokenizer
 from gptcli.tokenizer.corpus import pattern
@@ -111,7 +110,7 @@ def test_interrupted_anywhere(tmp_path: Path, make: Callable[..., Prepared]) -> 
         places += any("Continued after" in note for note in notes)
         assert content(out) == content(whole.dataset.path), f"interrupted at {at}"
         assert open_dataset(out, verify=True).documents == whole.dataset.documents
-        assert not unfinished_home(out).exists()
+        assert not unfinished_of(out).exists()
         shutil.rmtree(out)
     assert places > 3
 
@@ -141,7 +140,7 @@ def test_a_control_that_continues_elsewhere(tmp_path: Path, book: Path, monkeypa
     assert interrupted(out, make, 8)
     real = progress.Place.of
     monkeypatch.setattr(progress.Place, "of", lambda begun, **place: real(begun, **place | {"character": 1}))
-    shutil.rmtree(unfinished_home(out))
+    shutil.rmtree(unfinished_of(out))
     assert interrupted(out, make, 8)
     try:
         make(out)
@@ -195,16 +194,16 @@ def damage_tokenizer(folder: Path) -> None:
 
 
 def damage_state(folder: Path) -> None:
-    (folder.parent / "state.json").write_bytes(b'{"format": 1')
+    folder.with_suffix(".unfinished.json").write_bytes(b'{"format": 1')
 
 
 def other_version(folder: Path) -> None:
-    state = folder.parent / "state.json"
+    state = folder.with_suffix(".unfinished.json")
     state.write_text(json.dumps(json.loads(state.read_bytes()) | {"version": "0.0.1"}), encoding="utf-8")
 
 
 def remove_state(folder: Path) -> None:
-    (folder.parent / "state.json").unlink()
+    folder.with_suffix(".unfinished.json").unlink()
 
 
 @pytest.mark.parametrize(
@@ -215,7 +214,7 @@ def test_damaged_work_is_begun_anew(tmp_path: Path, book: Path, damage: Callable
     make, out = make_book(book), tmp_path / "out"
     whole = make(tmp_path / "whole").dataset.path
     assert interrupted(out, make, 10)
-    damage(storage.unfinished_folder(out))
+    damage(unfinished_of(out))
     assert not any("Continued" in note for note in make(out).notes)
     assert content(out) == content(whole)
 
@@ -254,7 +253,7 @@ def test_outdated_work_of_train_is_removed(tmp_path: Path, book: Path) -> None:
 def test_a_second_process_works_by_itself(tmp_path: Path, book: Path) -> None:
     make, out = make_book(book), tmp_path / "out"
     assert interrupted(out, make, 10)
-    home = unfinished_home(out)
+    home = unfinished_of(out)
     before = {path: path.stat().st_mtime_ns for path in home.rglob("*")}
     with FolderLock(home):
         assert not any("Continued" in note for note in make(out).notes)
@@ -266,7 +265,7 @@ def test_a_second_process_works_by_itself(tmp_path: Path, book: Path) -> None:
 def test_what_a_text_is_refused_for_leaves_nothing(tmp_path: Path, book: Path) -> None:
     out = tmp_path / "out"
     assert interrupted(out, make_book(book), 10, CorpusError("The text changed."))
-    assert not unfinished_home(out).exists()
+    assert not unfinished_of(out).exists()
 
 
 def test_a_full_disk_keeps_the_work(tmp_path: Path, book: Path) -> None:
