@@ -12,9 +12,9 @@ from gptcli import storage
 from gptcli.dataset.compression import inner_name
 from gptcli.dataset.folder import is_dataset
 from gptcli.dataset.hashes import HASHES_FILE
-from gptcli.dataset.manifest import DATASET_FILE, is_dataset_name, read_manifest
+from gptcli.dataset.manifest import DATASET_FILE, DatasetManifest, is_dataset_name, read_manifest
 from gptcli.dataset.sources import STANDARD_INPUT
-from gptcli.errors import StorageError
+from gptcli.errors import DatasetError, StorageError
 from gptcli.tokenizer.document import TOKENIZER_FILE
 
 DATA_ROOT = Path("data")
@@ -67,6 +67,16 @@ def folders_with_hashes(traces: Iterable[Path]) -> list[Path]:
     datasets = [path for path in traces if not path.name.startswith(".")]
     works = [path for path in traces if path.name.endswith(storage.UNFINISHED_SUFFIX)]
     return [*datasets, *works]
+
+
+def dataset_with(fingerprint: str, roots: Iterable[Path], name: str) -> DatasetManifest | None:
+    """The manifest of the dataset with this fingerprint of a text with this name; None if it is not in `roots`."""
+    for path in (trace for root in roots for trace in traces_of(root, name)):
+        with suppress(DatasetError):
+            manifest = read_manifest(path)
+            if manifest.fingerprint() == fingerprint:
+                return manifest
+    return None
 
 
 def remove_outdated_work(out: Path, key: str) -> None:

@@ -35,6 +35,9 @@ from gptcli.tokenizer.tokenizer import Tokenizer, is_path, load_tokenizer
 OnProgress = Callable[[str, int, int], None]
 """Called with the stage ("hashing", "reading", "training tokenizer", "encoding"), bytes done, and total bytes."""
 
+BeforeEncoding = Callable[[Corpus, Sequence[SourceEntry]], None]
+"""Called with a text and its sources once it was scanned."""
+_NAMED_SOURCES = 3
 _PROGRESS_BYTES = 1 << 17
 """Text after which progress is reported again: once for each of a million small files would take seconds."""
 
@@ -70,11 +73,6 @@ class Preparation:
     report: BeginStage
     _keys: dict[bool, str] = field(default_factory=dict)
 
-    def entries(self) -> list[SourceEntry]:
-        """The sources with their hashes."""
-        self.hashes.complete(self.report)
-        return [*map(self.hashes.entry, self.found.sources)]
-
     def key(self, *, has_skipped: bool = False) -> str:
         """The key of the dataset. It depends on the content of a given tokenizer, not on its path."""
         if has_skipped not in self._keys:
@@ -109,7 +107,14 @@ class Preparation:
         notes = [summary.sentence("found"), skipped if key != self.key() else ""]
         return Prepared(dataset, reused=True, notes=[*filter(None, notes)], summary=summary)
 
-    def write(self, place: Callable[[str], Path], name: str, *, force: bool = False) -> Prepared:
+    def write(
+        self,
+        place: Callable[[str], Path],
+        name: str,
+        *,
+        force: bool = False,
+        before_encoding: BeforeEncoding | None = None,
+    ) -> Prepared:
         """Make the dataset at `place(key)`, or open the one that another process has made there meanwhile.
 
         A large one is continued where an earlier process was interrupted.
@@ -120,7 +125,11 @@ class Preparation:
             spool = None
             with suppress(StorageError):  # it only saves time
                 spool = Spool(temporary.enter_context(storage.unnamed_file()))
-            return self._write(self._scan(spool), place, name, force)
+            corpus = self._scan(spool)
+            key = self.key(has_skipped=corpus.has_skipped)
+            if before_encoding:
+                before_encoding(corpus, [*map(self.hashes.entry, corpus.sources)])
+            return self._write(corpus, key, place(key), name, force)
 
     def _scan(self, spool: Spool | None) -> Corpus:
         on_bytes, skip_unknown = self.report("reading"), self.given if self.unknown == "skip" else None
@@ -129,9 +138,7 @@ class Preparation:
             require_known(self.given, corpus, is_chosen=is_path(self.config.kind))
         return corpus
 
-    def _write(self, corpus: Corpus, place: Callable[[str], Path], name: str, force: bool) -> Prepared:
-        key = self.key(has_skipped=corpus.has_skipped)
-        out = place(key)
+    def _write(self, corpus: Corpus, key: str, out: Path, name: str, force: bool) -> Prepared:
         refuse_foreign(out)
         remove_outdated_work(out, key)
         with ExitStack() as turn:
@@ -190,12 +197,23 @@ def preparation(
     """The preparation of the sources that `inputs` name. Hashes are looked for in the folders `hashed_in`."""
     for path in inputs:
         if path != STANDARD_INPUT and is_dataset(path):
-            raise CorpusError(f"'{path}' is a dataset already, not text.", "Train on it, without other text.")
+            raise _not_text(Path(path))
     if given is None and is_path(config.kind):
         given = load_tokenizer(Path(config.kind))  # an error is reported before any text is read
     with find_sources(inputs, data) as found:
         hashes = SourceHashes(found.sources, KeptHashes(hashed_in))
         yield Preparation(found, hashes, config, given, data, unknown, reporter(on_progress, hashes.bytes))
+
+
+def _not_text(folder: Path) -> CorpusError:
+    """The error for a dataset among texts, or where text is expected."""
+    texts = "the texts that it was made from"
+    with suppress(DatasetError):
+        if names := [source.name for source in read_manifest(folder).sources]:
+            listed = ", ".join(f"'{name}'" for name in names[:_NAMED_SOURCES])
+            texts += f" ({listed}{', …' * (len(names) > _NAMED_SOURCES)})"
+    hint = f"Train on it alone; or name {texts} together with the others, to make a dataset of all."
+    return CorpusError(f"'{folder}' is a dataset already, not text.", hint)
 
 
 def _new_folder(out: Path, text_bytes: int) -> AbstractContextManager[storage.NewDirectory]:

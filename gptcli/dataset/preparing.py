@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from gptcli import storage
 from gptcli.config import DataConfig, TokenizerConfig, parse_section
 from gptcli.config.values import nest
 from gptcli.dataset.folder import is_dataset, open_dataset
-from gptcli.dataset.manifest import DamagedDataset, SourceEntry
+from gptcli.dataset.manifest import DamagedDataset
 from gptcli.dataset.place import (
     folders_with_hashes,
     name_of_folder,
@@ -20,7 +20,7 @@ from gptcli.dataset.place import (
     traces_of,
     writable_root,
 )
-from gptcli.dataset.preparation import OnProgress, Prepared, preparation
+from gptcli.dataset.preparation import BeforeEncoding, OnProgress, Prepared, preparation
 from gptcli.dataset.vocabulary import require_bpe_for_size
 from gptcli.paths import given_path, output_path, text_paths
 from gptcli.tokenizer.bytelevel import Unknown
@@ -88,14 +88,14 @@ def find_or_prepare(
     given: Tokenizer | None = None,
     unknown: Unknown = "error",
     scratch: Path | None = None,
-    before_making: Callable[[Sequence[SourceEntry]], None] | None = None,
+    before_encoding: BeforeEncoding | None = None,
     on_progress: OnProgress | None = None,
 ) -> Prepared:
     """The dataset of `inputs`: a dataset folder itself, or texts as `<root>/<name>-<8 hex of the key>/`.
 
     It is looked for in all of `roots` (see `place.dataset_roots`), and made in the first that can be written; in
     `scratch` instead, if that is given. A damaged one among them is made again, with a note. A `given` tokenizer
-    replaces the one that `tokenizer` asks for. `before_making` is called with the sources of a dataset that has to be
+    replaces the one that `tokenizer` asks for. `before_encoding` is called with the text of a dataset that has to be
     made, and may raise. Raises as `tokenize` does.
     """
     restore_interrupted(*inputs)
@@ -115,11 +115,10 @@ def find_or_prepare(
                     return ours.reuse(found, "Move it to another place.")
             except DamagedDataset as error:
                 damage.append(f"{error.message} It is made again from the text.")
-        if before_making:
-            before_making(ours.entries())
         root = scratch or writable_root(roots)
         storage.remove_leftovers(root)
-        prepared = ours.write(lambda key: root / f"{name}-{key[:8]}", name, force=bool(damage))
+        place, force = (lambda key: root / f"{name}-{key[:8]}"), bool(damage)
+        prepared = ours.write(place, name, force=force, before_encoding=before_encoding)
         prepared.notes[:0] = damage
         if root not in (scratch, roots[0]):
             note = f"'{roots[0]}' cannot be written, so the dataset is kept in '{prepared.dataset.path}'."

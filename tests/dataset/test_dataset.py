@@ -314,8 +314,9 @@ def test_a_text_that_changes_while_it_is_read(tmp_path: Path, book: str, monkeyp
 def test_a_dataset_is_not_text(tmp_path: Path, book: str) -> None:
     made = str(make(tmp_path / "out", book).dataset.path)
     for inputs in ([made], [book, made]):
-        with pytest.raises(CorpusError, match="is a dataset already"):
+        with pytest.raises(CorpusError, match="is a dataset already") as caught:
             make(tmp_path / "again", *inputs)
+        assert "'book.txt'" in caught.value.hint, "the text to name instead"
     with pytest.raises(CorpusError, match="is a dataset already"):
         find_or_prepare([made, book], [tmp_path / "data"], TokenizerConfig(), DataConfig())
 
