@@ -13,6 +13,7 @@ from gptcli.dataset.compression import inner_name
 from gptcli.dataset.folder import is_dataset
 from gptcli.dataset.hashes import HASHES_FILE
 from gptcli.dataset.manifest import DATASET_FILE, DatasetManifest, is_dataset_name, read_manifest
+from gptcli.dataset.progress import MARKS_FILE
 from gptcli.dataset.sources import STANDARD_INPUT
 from gptcli.errors import DatasetError, StorageError
 from gptcli.tokenizer.document import TOKENIZER_FILE
@@ -22,7 +23,7 @@ DATA_ROOT = Path("data")
 
 _MAX_NAME_CHARACTERS = 60
 _OUR_FILES = re.compile(
-    rf"{re.escape(DATASET_FILE)}|{re.escape(TOKENIZER_FILE)}|{re.escape(HASHES_FILE)}|(train|val)-[0-9]+\.npy"
+    rf"{re.escape(DATASET_FILE)}|{re.escape(TOKENIZER_FILE)}|{re.escape(HASHES_FILE)}|{re.escape(MARKS_FILE)}|(train|val)-[0-9]+\.npy"
 )
 
 
@@ -62,8 +63,8 @@ def traces_of(root: Path, name: str) -> list[Path]:
         return []
 
 
-def folders_with_hashes(traces: Iterable[Path]) -> list[Path]:
-    """The folders among the traces in which hashes may be kept, the newest last."""
+def earlier_folders(traces: Iterable[Path]) -> list[Path]:
+    """The datasets and the unfinished work among the traces."""
     datasets = [path for path in traces if not path.name.startswith(".")]
     works = [path for path in traces if path.name.endswith(storage.UNFINISHED_SUFFIX)]
     return [*datasets, *works]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,6 +71,8 @@ class Preparation:
     data: DataConfig
     unknown: Unknown
     report: BeginStage
+    earlier: Sequence[Path] = ()
+    """Datasets of texts with the same name, perhaps of an earlier state of this one."""
     _keys: dict[bool, str] = field(default_factory=dict)
 
     def key(self, *, has_skipped: bool = False) -> str:
@@ -161,7 +163,7 @@ class Preparation:
         """Write the files of the dataset, and return the notes about it."""
         train, val, note = split(corpus, self.data.val_fraction)
         notes = [*corpus.notes, *filter(None, [note])]
-        journal = Journal(new, key, corpus) if isinstance(new, storage.UnfinishedDirectory) else None
+        journal = Journal(new, key, corpus, self.earlier) if isinstance(new, storage.UnfinishedDirectory) else None
         if journal and journal.progress:
             notes.insert(0, f"Continued after {size(journal.progress.bytes)}, where this was interrupted before.")
         if journal:
@@ -176,6 +178,9 @@ class Preparation:
         manifest = write_dataset(
             new, corpus, (train, val), tokenizer, entries, name=name, key=key, on_bytes=on_bytes, journal=journal
         )
+        if journal and journal.reused:
+            done = size(journal.reused.place.bytes)
+            notes.insert(0, f"The beginning, {done}, is that of '{journal.reused.folder}': its tokens were reused.")
         self.hashes.refuse_changes()
         self.hashes.keep_in(new.path, manifest.shards())
         if len(corpus.documents) > 1 and tokenizer.end_of_text is None:
@@ -192,17 +197,18 @@ def preparation(
     on_progress: OnProgress | None,
     *,
     given: Tokenizer | None = None,
-    hashed_in: Iterable[Path] = (),
+    earlier: Sequence[Path] = (),
 ) -> Iterator[Preparation]:
-    """The preparation of the sources that `inputs` name. Hashes are looked for in the folders `hashed_in`."""
+    """The preparation of the sources that `inputs` name. `earlier`: datasets of texts with the same name, and
+    unfinished work on them, in which hashes and ids are looked for."""
     for path in inputs:
         if path != STANDARD_INPUT and is_dataset(path):
             raise _not_text(Path(path))
     if given is None and is_path(config.kind):
         given = load_tokenizer(Path(config.kind))  # an error is reported before any text is read
     with find_sources(inputs, data) as found:
-        hashes = SourceHashes(found.sources, KeptHashes(hashed_in))
-        yield Preparation(found, hashes, config, given, data, unknown, reporter(on_progress, hashes.bytes))
+        hashes = SourceHashes(found.sources, KeptHashes(earlier))
+        yield Preparation(found, hashes, config, given, data, unknown, reporter(on_progress, hashes.bytes), earlier)
 
 
 def _not_text(folder: Path) -> CorpusError:

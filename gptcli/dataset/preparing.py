@@ -12,7 +12,7 @@ from gptcli.config.values import nest
 from gptcli.dataset.folder import is_dataset, open_dataset
 from gptcli.dataset.manifest import DamagedDataset
 from gptcli.dataset.place import (
-    folders_with_hashes,
+    earlier_folders,
     name_of_folder,
     name_of_text,
     refuse_foreign,
@@ -72,8 +72,8 @@ def tokenize(
     refuse_foreign(out)
     if force or not is_dataset(out):
         storage.refuse_working_folder(out)
-    hashed_in = (out, storage.unfinished_of(out))
-    with preparation(inputs, config, data, unknown, on_progress, hashed_in=hashed_in) as ours:
+    earlier = (out, storage.unfinished_of(out))
+    with preparation(inputs, config, data, unknown, on_progress, earlier=earlier) as ours:
         if is_dataset(out) and not force:
             return ours.reuse(out, "Choose another place with `out`, or replace it with `force`.")
         return ours.write(lambda key: out, name_of_folder(out), force=force)
@@ -104,7 +104,7 @@ def find_or_prepare(
     name = name_of_text(inputs[0])
     traces = [trace for root in roots for trace in traces_of(root, name)]
     with preparation(
-        inputs, tokenizer, data, unknown, on_progress, given=given, hashed_in=folders_with_hashes(traces)
+        inputs, tokenizer, data, unknown, on_progress, given=given, earlier=earlier_folders(traces)
     ) as ours:
         damage: list[str] = []
         keys = ours.possible_keys() if traces else []

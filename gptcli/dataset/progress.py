@@ -6,7 +6,9 @@ where the work was interrupted, nor on the number of processes.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -23,6 +25,10 @@ from gptcli.untrusted import strict_json
 
 SAVE_EVERY_BYTES = 1 << 26
 """Text that is encoded between two saves. Less text is prepared in seconds, and its unfinished work is not kept."""
+
+MARKS_FILE = "marks.json"
+BEGINNING = b"\xff"
+"""No byte of UTF-8."""
 
 _Count = Annotated[int, Field(ge=0)]
 
@@ -59,8 +65,44 @@ class Place(BaseModel):
             crc32=begun.crc32,
         )
 
+    def mark(self, digest: str) -> Mark:
+        """The mark at this place."""
+        tokens = self.tokens + sum(shard.tokens for shard in self.shards)
+        return Mark(
+            part=self.part,
+            character=self.character,
+            characters=self.characters,
+            bytes=self.bytes,
+            tokens=tokens,
+            digest=digest,
+        )
+
     def begun(self) -> BegunShards:
         return BegunShards(self.shards, self.tokens, self.crc32)
+
+
+class Mark(BaseModel):
+    """A place in a training split, and the text between it and the mark before."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    part: _Count
+    character: _Count
+    characters: _Count
+    bytes: _Count
+    tokens: _Count
+    """All ids before it."""
+    digest: str
+    """Hexadecimal blake2b of the text, with `BEGINNING` where a document begins."""
+
+
+class Reused(NamedTuple):
+    """The ids that were taken over."""
+
+    place: Place
+    marks: tuple[Mark, ...]
+    folder: Path
+    """The dataset that they are from."""
 
 
 class Progress(BaseModel):
@@ -78,6 +120,8 @@ class Progress(BaseModel):
     """Its fingerprint."""
     train: SplitEntry | None = None
     """The training split, once it is finished."""
+    marks: Annotated[tuple[Mark, ...], Field(strict=False)] = ()
+    """Of the training split."""
     place: Place = Place()
     """In the training split, or else in the validation split."""
 
@@ -90,8 +134,11 @@ class Progress(BaseModel):
 class Journal:
     """The progress of an unfinished dataset, read and saved."""
 
-    def __init__(self, new: UnfinishedDirectory, key: str, corpus: Corpus) -> None:
-        self._new, self._key, self._corpus = new, key, corpus
+    def __init__(self, new: UnfinishedDirectory, key: str, corpus: Corpus, earlier: Sequence[Path] = ()) -> None:
+        """`earlier`: datasets whose ids may be reused."""
+        self._new, self._key, self._corpus, self.earlier = new, key, corpus, earlier
+        self.reused: Reused | None = None
+        """The ids of an earlier dataset with which the work began."""
         self.tokenizer: Tokenizer | None = None
         """The tokenizer of the work that is there."""
         self.progress = self._usable()
@@ -108,6 +155,10 @@ class Journal:
         self.save(progress)
         return progress
 
+    def finish(self, progress: Progress) -> None:
+        """Write the marks, by which the ids can be reused when the text has grown."""
+        self._new.write(MARKS_FILE, to_json([mark.model_dump() for mark in progress.marks]))
+
     def save(self, progress: Progress) -> None:
         self._new.save_state(to_json(progress.model_dump(mode="json")))
 
@@ -115,7 +166,9 @@ class Journal:
         try:
             found = Progress.model_validate(strict_json(self._new.state() or b""))
             self.tokenizer = load_tokenizer(self._new.path / TOKENIZER_FILE)
-            same = found.model_copy(update={"train": None, "place": Place()}) == self._beginning(self.tokenizer)
+            same = found.model_copy(update={"train": None, "place": Place(), "marks": ()}) == self._beginning(
+                self.tokenizer
+            )
             if same and self._is_whole(found, dtype_for(self.tokenizer.vocab_size)):
                 return found
         except (ValueError, TokenizerError, StorageError, OSError):  # ValidationError is a ValueError

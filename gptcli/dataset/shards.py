@@ -126,6 +126,19 @@ class ShardWriter:
         self._file, self._tokens, self._crc32 = None, 0, 0
 
 
+def copy_shard(new: NewDirectory, path: Path, shard: ShardEntry, tokens: int) -> int:
+    """Copy a shard, with its header, or the first `tokens` ids of it. Returns the CRC-32 of these."""
+    left, crc32 = tokens * np.dtype(shard.dtype).itemsize, 0
+    with open(path, "rb") as file, new.open(shard.file) as copy:
+        header = file.read(_HEADER_BYTES)
+        copy.write(header if tokens == shard.tokens else bytes(_HEADER_BYTES))
+        while left and (piece := file.read(min(left, 1 << 20))):
+            copy.write(piece)
+            crc32 = zlib.crc32(piece, crc32)
+            left -= len(piece)
+    return crc32
+
+
 def crc32_of_shard(path: Path, tokens: int, dtype: Dtype) -> int:
     """The CRC-32 of the first `tokens` ids of an unfinished shard, or of as many as it has."""
     left, crc32 = tokens * np.dtype(dtype).itemsize, 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -20,10 +22,11 @@ from gptcli.dataset.manifest import (
     TokenizerEntry,
     total_of,
 )
-from gptcli.dataset.progress import SAVE_EVERY_BYTES, Journal, Place
+from gptcli.dataset.progress import BEGINNING, SAVE_EVERY_BYTES, Journal, Place, Reused
+from gptcli.dataset.reusing import reuse_ids
 from gptcli.dataset.shards import ShardWriter, dtype_for, open_shard
 from gptcli.dataset.sources import OnBytes
-from gptcli.dataset.splits import Part, PartReader, utf8_length
+from gptcli.dataset.splits import Part, PartReader
 from gptcli.errors import CorpusError, counted
 from gptcli.tokenizer.document import TOKENIZER_FILE
 from gptcli.tokenizer.processes import Encode, encoding
@@ -97,19 +100,28 @@ def _write_splits(
     if not journal:
         return writer.write("train", train_parts), writer.write("val", val_parts)
     progress = journal.begin(tokenizer)
+    if not progress.bytes and (reused := writer.reuse(train_parts, tokenizer, journal.earlier)):
+        journal.reused = reused
+        progress = progress.model_copy(update={"place": reused.place, "marks": reused.marks})
+        journal.save(progress)
     on_bytes(progress.bytes)
     if progress.train is None:
 
-        def save(place: Place) -> None:
-            journal.save(progress.model_copy(update={"place": place}))
+        def save(place: Place, digest: str) -> None:
+            nonlocal progress
+            progress = progress.model_copy(update={"place": place, "marks": (*progress.marks, place.mark(digest))})
+            journal.save(progress)
 
         train = writer.write("train", train_parts, progress.place, save)
         progress = progress.model_copy(update={"train": train, "place": Place()})
         journal.save(progress)
     assert progress.train
-    val = writer.write(
-        "val", val_parts, progress.place, lambda place: journal.save(progress.model_copy(update={"place": place}))
-    )
+
+    def save_val(place: Place, _digest: str) -> None:
+        journal.save(progress.model_copy(update={"place": place}))
+
+    val = writer.write("val", val_parts, progress.place, save_val)
+    journal.finish(progress)
     return progress.train, val
 
 
@@ -123,7 +135,8 @@ class _Step(NamedTuple):
     stop: int
     """The place in its document at which it ends."""
     characters: int
-    bytes: int
+    data: bytes
+    """The text in UTF-8."""
 
 
 class _SplitWriter:
@@ -142,16 +155,22 @@ class _SplitWriter:
         self._new, self._dtype, self._cut = new, dtype_for(tokenizer.vocab_size), tokenizer.cut
         self._encode, self._on_bytes, self._reader = encode, on_bytes, PartReader(corpus)
         self._separator = np.array([] if separator is None else [separator], dtype=np.uint32)
+        self._corpus = corpus
         self._steps: deque[_Step] = deque()
         """The texts that are being encoded, in order."""
 
+    def reuse(self, parts: Iterable[Part], tokenizer: Tokenizer, earlier: Iterable[Path]) -> Reused | None:
+        """Take over ids of the training split from an earlier dataset."""
+        return reuse_ids(self._new, tokenizer, self._corpus, parts, earlier)
+
     def write(
-        self, split: str, parts: Iterable[Part], place: Place = _BEGIN, save: Callable[[Place], None] | None = None
+        self, split: str, parts: Iterable[Part], place: Place = _BEGIN, save: Callable[[Place, str], None] | None = None
     ) -> SplitEntry:
         """Write the shards of a split from `place` on. Raises CorpusError if it is too short.
 
-        `save` is called with each place from which the work can be continued.
+        `save` is called with each place from which the work can be continued, and a hash of the text before it.
         """
+        digest = hashlib.blake2b()
         characters, size, saved = place.characters, place.bytes, place.bytes
         with ShardWriter(self._new, split, self._dtype, place.begun()) as writer:
             for ids in self._encode(self._texts(parts, place)):
@@ -159,10 +178,14 @@ class _SplitWriter:
                 if step.begins and self._separator.size:
                     writer.write(self._separator)
                 writer.write(ids)
-                characters, size = characters + step.characters, size + step.bytes
+                characters, size = characters + step.characters, size + len(step.data)
+                if save:
+                    digest.update(BEGINNING + step.data if step.begins else step.data)
                 if save and size - saved >= SAVE_EVERY_BYTES:
                     begun, saved = writer.begun(), size
-                    save(Place.of(begun, part=step.part, character=step.stop, characters=characters, bytes=size))
+                    place = Place.of(begun, part=step.part, character=step.stop, characters=characters, bytes=size)
+                    save(place, digest.hexdigest())
+                    digest = hashlib.blake2b()
             shards = writer.finish()
         tokens = sum(shard.tokens for shard in shards)
         if tokens < _MIN_TOKENS:
@@ -177,12 +200,12 @@ class _SplitWriter:
                 continue
             begins = stop == 0  # the second half of a document that was split does not begin one
             for text in self._cut(self._reader.read(Part(part.document, stop, part.stop))):
-                length = utf8_length(text)
+                data = text.encode()
                 stop += len(text)
-                self._steps.append(_Step(begins, number, stop, len(text), length))
+                self._steps.append(_Step(begins, number, stop, len(text), data))
                 begins = False
                 yield text
-                self._on_bytes(length)
+                self._on_bytes(len(data))
 
 
 def _start_id(tokenizer: Tokenizer, new: storage.NewDirectory, train: SplitEntry) -> int:

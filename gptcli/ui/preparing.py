@@ -15,6 +15,7 @@ from gptcli.dataset.finding import Skipped
 from gptcli.dataset.folder import Dataset
 from gptcli.dataset.preparing import Prepared
 from gptcli.dataset.previewing import Preview
+from gptcli.dataset.progress import SAVE_EVERY_BYTES
 from gptcli.errors import counted, size
 from gptcli.report.text import TokenizerSummary, summary_of
 from gptcli.ui.console import Output, live_display
@@ -52,11 +53,19 @@ class PreparingDisplay:
             self._open.enter_context(live_display(live))
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._open.close()
+        if kind and issubclass(kind, KeyboardInterrupt) and self._is_kept:
+            self._output.note("Run the same command again to continue.")
         end = ("", time.perf_counter(), 0)
         for (stage, began, total), (_next, ended, _bytes) in pairwise([*self._stages, end]):
             self._output.detail(f"{stage.capitalize()}: {ended - began:,.2f} s for {size(total)}.")
+
+    @property
+    def _is_kept(self) -> bool:
+        """Whether an interruption now leaves work to continue."""
+        stage, _, total = self._stages[-1] if self._stages else ("", 0.0, 0)
+        return stage == "encoding" and total >= SAVE_EVERY_BYTES
 
     def update(self, stage: str, done_bytes: int, total_bytes: int) -> None:
         """Show the progress of a stage."""
