@@ -28,6 +28,7 @@ import torch
 from gptcli.__main__ import main
 from gptcli.dataset import preparation, shards, writing
 from gptcli.runs import saving
+from gptcli.tokenizer import bytelevel
 from gptcli.tokenizer.corpus import pattern
 from tests.crash.disk import Disk
 from tests.crash.sabotage import SABOTAGE
@@ -48,7 +49,7 @@ def session(job: dict[str, Any]) -> None:
         saving.DIRECT_BYTES = -1
     if "save_every_bytes" in job:
         preparation.SAVE_EVERY_BYTES = writing.SAVE_EVERY_BYTES = pattern.PIECE_CHARACTERS = job["save_every_bytes"]
-        shards.MAX_SHARD_TOKENS = job["shard_tokens"]
+        shards.MAX_SHARD_TOKENS, bytelevel._SHORT_CHARACTERS = job["shard_tokens"], 30
     for name in job.get("sabotage", []):
         SABOTAGE[name]()
     watch = WATCHES[job["watch"]["name"]](**job["watch"].get("options", {})) if job.get("watch") else None

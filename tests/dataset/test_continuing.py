@@ -17,7 +17,7 @@ from gptcli.dataset.folder import is_dataset, open_dataset
 from gptcli.dataset.preparing import Prepared, find_or_prepare, tokenize
 from gptcli.errors import CorpusError, StorageError
 from gptcli.storage import FolderLock, unfinished_of
-from gptcli.tokenizer import processes
+from gptcli.tokenizer import bytelevel, processes
 from gptcli.tokenizer.bytelevel import Tokenizer
 from gptcli.tokenizer.corpus import pattern
 from tests.tokenizer.text_samples import LESSON
@@ -32,6 +32,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "SAVE_EVERY_BYTES", SAVE_EVERY)
     monkeypatch.setattr(shards, "MAX_SHARD_TOKENS", 900)
     monkeypatch.setattr(pattern, "PIECE_CHARACTERS", 300)
+    monkeypatch.setattr(bytelevel, "_SHORT_CHARACTERS", 30)
     monkeypatch.setattr("gptcli.tokenizer.char._PART_CHARACTERS", 300)
 
 

@@ -13,6 +13,7 @@ import pytest
 from gptcli.dataset import preparation, reusing, shards, writing
 from gptcli.dataset.folder import open_dataset
 from gptcli.dataset.preparing import Prepared, tokenize
+from gptcli.tokenizer import bytelevel
 from gptcli.tokenizer.bytelevel import Tokenizer
 from gptcli.tokenizer.corpus import pattern
 from gptcli.tokenizer.processes import encoding
@@ -27,6 +28,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "SAVE_EVERY_BYTES", 700)
     monkeypatch.setattr(shards, "MAX_SHARD_TOKENS", 900)
     monkeypatch.setattr(pattern, "PIECE_CHARACTERS", 300)
+    monkeypatch.setattr(bytelevel, "_SHORT_CHARACTERS", 30)
 
 
 @pytest.fixture

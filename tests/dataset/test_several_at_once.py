@@ -43,9 +43,10 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
     """Have `act` called after a dataset was written and before it is put in its place."""
     real = preparation.write_dataset
 
-    def write(*arguments: Any, **options: Any) -> None:
-        real(*arguments, **options)
+    def write(*arguments: Any, **options: Any) -> Any:
+        manifest = real(*arguments, **options)
         act()
+        return manifest
 
     monkeypatch.setattr(preparation, "write_dataset", write)
 
