@@ -30,7 +30,7 @@ from gptcli.bench.limits import seconds_per_call
 from gptcli.bench.target import stand_in_tokenizer
 from gptcli.config import ModelConfig, SamplingConfig
 from gptcli.generation.placement import place
-from gptcli.generation.stream import Sample, generate
+from gptcli.generation.stream import Sample, stream_samples
 from gptcli.machine import process_memory
 from gptcli.model.cost import bytes_per_step, forward_flops, training_flops
 from gptcli.model.gpt import GPT
@@ -83,7 +83,7 @@ def measure_writing() -> dict[str, Any]:
     def steps_per_second(prompt: int, samples: int) -> float:
         ids = torch.randint(0, GPT2.vocab_size, (prompt,)).tolist()
         config = SamplingConfig(max_new_tokens=NEW, temperature=TEMPERATURE, top_k=TOP_K, num_samples=samples)
-        *_, last = generate(model, tokenizer, ids, config)
+        *_, last = stream_samples(model, tokenizer, ids, config)
         assert isinstance(last, Sample)
         return last.tokens_per_second or 0.0
 

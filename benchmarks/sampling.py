@@ -34,7 +34,7 @@ from gptcli.exports.gguf import write_gguf
 from gptcli.generation.context_window import ContextWindow
 from gptcli.generation.loaded_model import LoadedModel
 from gptcli.generation.placement import decoding_threads, place
-from gptcli.generation.stream import Sample, generate
+from gptcli.generation.stream import Sample, stream_samples
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
 from gptcli.model.gpt import GPT
 from gptcli.model.int8 import Int8GPT
@@ -71,7 +71,7 @@ def writing(name: str, int8: bool, samples: int) -> Callable[[], Rates]:
 
     def run() -> Rates:
         started = time.perf_counter()
-        *_, last = generate(model, folder.tokenizer, list(range(PROMPT)), config)
+        *_, last = stream_samples(model, folder.tokenizer, list(range(PROMPT)), config)
         seconds = time.perf_counter() - started
         assert isinstance(last, Sample)
         assert last.tokens_per_second

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gptcli.config import ResumeMode
 from gptcli.runs.events import Event, Planned, Preparing, RunFinished
 from gptcli.runs.plan import Plan, make_plan
-from gptcli.runs.request import ResumeMode, new_request
-from gptcli.runs.session import train as train_plan
-from gptcli.tokenizer.bytelevel import Unknown
+from gptcli.runs.request import new_request
+from gptcli.runs.session import carry_out
+from gptcli.tokenizer import Unknown
 from gptcli.training.trainer import never
 
 
@@ -44,11 +45,11 @@ def train(
 ) -> Run:
     """Train a model on text, or resume a run that was stopped.
 
-    `data` is text files, folders, "-" for standard input, or one dataset folder. `out` is the run folder; by default
-    it is named after the data, below `runs/`. `settings` are fields of the config by dotted name, such as
-    {"train.max_steps": 500}; they override the config files in `config`. `resume` says what to do with an
-    existing run: resume it ("auto", "must") or start another ("never"). `unknown="skip"` leaves out characters that the
-    tokenizer of a pretrained model does not know.
+    `data` is text files, folders, addresses, names of corpora, "-" for standard input, or one dataset folder
+    (docs/data.md). `out` is the run folder; by default it is named after the data, below `runs/`. `settings` are fields
+    of the config by dotted name, such as {"train.max_steps": 500}; they override the config files in `config`. `resume`
+    says what to do with an existing run: resume it ("auto", "must") or start another ("never"). `unknown="skip"` leaves
+    out characters that the tokenizer of a pretrained model does not know.
 
     `on_event` is called with each event as it happens. Training stops, after saving, when `should_stop` becomes true.
     `quiet=False` shows the progress of downloads on a terminal. Raises GptcliError.
@@ -70,7 +71,7 @@ def train(
     )
     made = make_plan(request, on_progress=_reporter(notify), quiet=quiet)
     notify(Planned(made))
-    for event in train_plan(made, should_stop):
+    for event in carry_out(made, should_stop):
         notify(event)
     assert isinstance(event, RunFinished), "the last event is the end"
     return Run(made.path, event)

@@ -62,6 +62,18 @@ def size(count: int) -> str:
     return with_prefix(count, "B")
 
 
+def duration(seconds: float) -> str:
+    """45 → "45 s", 165 → "2 min 45 s", 24_000 → "6 h 40 min", 200_000 → "2 days 7 h"."""
+    units = (("days", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+    rest = max(1, round(seconds))
+    first = next(place for place, (_, length) in enumerate(units) if rest >= length)
+    parts = []
+    for name, length in units[first : first + 2]:
+        count, rest = divmod(rest, length)
+        parts.append(f"{count:,} {'day' if count == 1 and name == 'days' else name}" if count else "")
+    return " ".join(filter(None, parts))
+
+
 def with_prefix(count: int, unit: str) -> str:
     """A number with three digits and the SI prefix of its size: 2_500_000, "FLOP" → "2.5 MFLOP"."""
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):

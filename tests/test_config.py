@@ -359,7 +359,7 @@ def test_differences() -> None:
     assert differences(config(), config()) == {}
     assert differences(config(), config({"optim.lr": 1.0, "train.epochs": 2})) == {
         "optim.lr": (config().optim.lr, 1.0),
-        "train.epochs": (None, 2.0),
+        "train.epochs": (config().train.epochs, 2.0),
     }
 
 

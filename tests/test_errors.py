@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gptcli.errors import is_out_of_memory, size
+from gptcli.errors import duration, is_out_of_memory, size
 
 CUBLAS = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
 MPS = "MPS backend out of memory (MPS allocated: 1.0 GB, other allocations: 1.0 GB, max allowed: 2.0 GB)."
@@ -64,3 +64,9 @@ def test_torch_really_says_so_on_a_cpu() -> None:
 )
 def test_sizes(count: int, words: str) -> None:
     assert size(count) == words
+
+
+def test_durations_in_words() -> None:
+    seconds = (0.2, 45, 60, 165, 3600, 24_000, 86_400, 200_000)
+    words = ["1 s", "45 s", "1 min", "2 min 45 s", "1 h", "6 h 40 min", "1 day", "2 days 7 h"]
+    assert [duration(one) for one in seconds] == words

@@ -15,7 +15,7 @@ from gptcli.runs.decision import NewRun
 from gptcli.runs.events import CheckpointSaved, StepMetrics
 from gptcli.runs.plan import plan_for
 from gptcli.runs.request import Request
-from gptcli.runs.session import train
+from gptcli.runs.session import carry_out
 
 STEPS, SAVE_EVERY = 20, 5
 
@@ -37,7 +37,7 @@ def save_gpt2(setting: Setting) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         request = Request(preset="gpt2", flags=nest(recipe))
         plan = plan_for(request, NewRun(Path(folder) / "run"), dataset, setting.device)
-        for event in train(plan):
+        for event in carry_out(plan):
             if isinstance(event, StepMetrics):
                 logged[event.step] = time.perf_counter()
             elif isinstance(event, CheckpointSaved):

@@ -20,12 +20,12 @@ import torch
 from gptcli.bench.limits import matrix_rate, read_bandwidth, seconds_per_call
 from gptcli.bench.target import BenchOptions, BenchTarget, folder_target, preset_target
 from gptcli.checkpoints.finding import find_model
-from gptcli.config import DEFAULT_SEED, DtypeName, RunConfig, SamplingConfig
+from gptcli.config import DEFAULT_SEED, DtypeName, Quantization, RunConfig, SamplingConfig
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import UsageError, clause
-from gptcli.generation.loaded_model import LoadedModel, Quantization, require_formats
+from gptcli.generation.loaded_model import LoadedModel, require_formats
 from gptcli.generation.placement import cpu_threads, decoding_threads
-from gptcli.generation.stream import Sample, generate
+from gptcli.generation.stream import Sample, stream_samples
 from gptcli.model.cost import bytes_per_step, parameter_count, prefill_flops, training_flops
 from gptcli.model.devices import choose_device_with_note, dtype_name, has_tf32, torch_dtype
 from gptcli.model.gpt import GPT
@@ -260,7 +260,7 @@ def _generated(model: LoadedModel, target: BenchTarget, prompt: int, tokens: int
     texts: list[Sample] = []
     begun = time.perf_counter()
     while len(texts) < 1 + MIN_CALLS or time.perf_counter() - begun < MEASURED_SECONDS:
-        *_, last = generate(model.model, model.tokenizer, ids, config, decoders=model.decoders)
+        *_, last = stream_samples(model.model, model.tokenizer, ids, config, decoders=model.decoders)
         assert isinstance(last, Sample)
         texts.append(last)
     return texts[1:]

@@ -31,7 +31,7 @@ def bench(
     ] = False,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
-    quantize: options.Quantize = options.Quantization.none,
+    quantize: options.Quantize = "none",
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
     debug: options.Debug = False,

@@ -32,11 +32,11 @@ def eval_(
     encoding: options.Encoding = None,
     errors: options.Errors = None,
     newline: options.Newline = None,
-    unknown: options.Unknown = options.UnknownCharacters.error,
+    unknown: options.Unknown = "error",
     checkpoint: options.Checkpoint = "best",
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
-    quantize: options.Quantize = options.Quantization.none,
+    quantize: options.Quantize = "none",
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
     debug: options.Debug = False,
@@ -57,5 +57,5 @@ def eval_(
     for note in model.notes:
         output.note(note)
     with PreparingDisplay(output) as display:
-        scores = model.score(texts, stride=stride, settings=reading, unknown=unknown.value, on_progress=display.update)
+        scores = model.score(texts, stride=stride, settings=reading, unknown=unknown, on_progress=display.update)
     show_scores(scores, model.path, output)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 import typer
 from typer.core import HAS_RICH
 
 from gptcli.cli.flags import SettingInfo
-from gptcli.config import RunConfig, SamplingConfig
+from gptcli.config import Quantization, RunConfig, SamplingConfig
 from gptcli.config.presets import PRESETS
+from gptcli.tokenizer import Unknown as UnknownCharacters
 
 if TYPE_CHECKING:
     from gptcli.config import DtypeName
@@ -59,10 +59,11 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback on errors
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.", rich_help_panel=OUTPUT_PANEL)]
 NoColor = Annotated[bool, typer.Option("--no-color", help="Print without colors.", rich_help_panel=OUTPUT_PANEL)]
 
+TEXTS_HELP = "Text files, folders, https:// and hf://datasets/ addresses, corpora by name, or - (standard input)"
 _MODEL_HELP = "A run, a Hugging Face folder, or hf://owner/name"
 Run = Annotated[str, typer.Argument(metavar="RUN", help=f"{_MODEL_HELP}.")]
 RunOrNewest = Annotated[str | None, typer.Argument(metavar="[RUN]", help=f"{_MODEL_HELP} (default: the newest run).")]
-Texts = Annotated[list[str], typer.Argument(metavar="TEXT...", help="Text files, folders, or - (standard input).")]
+Texts = Annotated[list[str], typer.Argument(metavar="TEXT...", help=f"{TEXTS_HELP}.")]
 
 DEVICE = setting("train.device", "DEVICE", panel=MACHINE_PANEL)
 DTYPE = setting("train.dtype", "DTYPE", panel=MACHINE_PANEL)
@@ -107,22 +108,8 @@ Length = Annotated[
 ]
 
 
-class UnknownCharacters(StrEnum):
-    """How to treat characters that are not in the model's vocabulary."""
-
-    error = "error"
-    skip = "skip"
-
-
-class Quantization(StrEnum):
-    """Format of the weights in matrix products."""
-
-    none = "none"
-    int8 = "int8"
-
-
 Quantize = Annotated[
-    Quantization,
+    Literal["none", Quantization],
     typer.Option(
         "--quantize",
         help="int8 rounds the weights to 8 bits: a model of 100 million generates about three times as fast on a CPU.",

@@ -40,11 +40,11 @@ def sample(
         bool, typer.Option("-i", "--interactive", help="Continue lines that you type, until Ctrl-D.")
     ] = False,
     context: options.Context = None,
-    unknown: options.Unknown = options.UnknownCharacters.error,
+    unknown: options.Unknown = "error",
     checkpoint: options.Checkpoint = "best",
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
-    quantize: options.Quantize = options.Quantization.none,
+    quantize: options.Quantize = "none",
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
     debug: options.Debug = False,
@@ -78,7 +78,7 @@ def sample(
     output.detail(model.describe(config.num_samples))
     for text, own in zip(prompts, turns(config), strict=False):
         try:
-            encoded = model.encode(text, unknown=unknown.value)
+            encoded = model.encode(text, unknown=unknown)
         except TokenizerError as error:
             if not interactive:
                 raise

@@ -36,7 +36,7 @@ def tokenize(
     newline: options.Newline = None,
     doc_separator: options.DocSeparator = None,
     dedup: options.Dedup = None,
-    unknown: options.Unknown = options.UnknownCharacters.error,
+    unknown: options.Unknown = "error",
     force: Annotated[bool, typer.Option("--force", help="Replace another dataset at this place.")] = False,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
@@ -58,7 +58,7 @@ def tokenize(
             preview = gptcli.preview(texts, settings=stated, on_progress=display.update)
         else:
             prepared = gptcli.tokenize(
-                texts, out, settings=stated, unknown=unknown.value, force=force, on_progress=display.update
+                texts, out, settings=stated, unknown=unknown, force=force, on_progress=display.update
             )
     if dry_run:
         show_preview(output, preview)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +11,7 @@ import typer
 from gptcli.cli import options
 from gptcli.cli.flags import stated_settings, without_options
 from gptcli.cli.options import MACHINE_PANEL, MODEL_PANEL, setting
+from gptcli.config import ResumeMode
 from gptcli.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
@@ -22,18 +22,8 @@ TRAIN_EXAMPLES = "gptcli train book.txt   ·   gptcli train src --include '*.py'
 BUDGET, OPTIMIZATION, RHYTHM = "Budget, whichever ends first", "Optimization", "Rhythm, in steps"
 
 
-class Resume(StrEnum):
-    """The treatment of an existing run."""
-
-    auto = "auto"
-    never = "never"
-    must = "must"
-
-
 def train(
-    data: Annotated[
-        list[str], typer.Argument(metavar="DATA...", help="Text files, folders, - (standard input), or one dataset.")
-    ],
+    data: Annotated[list[str], typer.Argument(metavar="DATA...", help=f"{options.TEXTS_HELP}; or one dataset.")],
     out: Annotated[
         str | None,
         typer.Option("--out", "-o", metavar="RUN", help="The run folder (default: runs/<name of the data>)."),
@@ -62,8 +52,8 @@ def train(
     ] = None,
     init_from: Annotated[str | None, setting("train.init_from", "MODEL")] = None,
     resume: Annotated[
-        Resume, typer.Option("--resume", help="An existing run: resume it (auto, must), or start another (never).")
-    ] = Resume.auto,
+        ResumeMode, typer.Option("--resume", help="An existing run: resume it (auto, must), or start another (never).")
+    ] = "auto",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show config, sizes, memory and disk; write nothing.")
     ] = False,
@@ -102,7 +92,7 @@ def train(
     newline: options.Newline = None,
     doc_separator: options.DocSeparator = None,
     dedup: options.Dedup = None,
-    unknown: options.Unknown = options.UnknownCharacters.error,
+    unknown: options.Unknown = "error",
     seed: Annotated[int | None, setting("train.seed", "N", panel=OPTIMIZATION)] = None,
     device: Annotated[str | None, setting("train.device", "DEVICE", panel=MACHINE_PANEL)] = None,
     dtype: Annotated[str | None, setting("train.dtype", "DTYPE", panel=MACHINE_PANEL)] = None,
@@ -128,7 +118,7 @@ def train(
     request: dict[str, Any] = {
         "data": data, "out": out, "preset": preset, "family": family, "config": config or (), "quiet": quiet,
         "settings": _each_once(stated, settings or []),
-        "resume": resume.value, "unknown": unknown.value,
+        "resume": resume, "unknown": unknown,
     }  # fmt: skip
     display = TrainingDisplay(output)
     stop = GracefulStop(display.announce_stop)
@@ -143,7 +133,7 @@ def train(
             display.show(event)
 
         run = gptcli.train(**request, on_event=on_event, should_stop=stop.requested)
-    _conclude(run, stop.signum, output, restarts=resume is Resume.never)
+    _conclude(run, stop.signum, output, restarts=resume == "never")
 
 
 def _each_once(stated: dict[str, Any], settings: list[str]) -> dict[str, Any]:

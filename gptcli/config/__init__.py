@@ -20,7 +20,7 @@ from gptcli.config.schema import (
     TokenizerConfig,
     TrainConfig,
 )
-from gptcli.config.types import DEFAULT_SEED, MAX_COUNT, Compile, DtypeName
+from gptcli.config.types import DEFAULT_SEED, MAX_COUNT, Compile, DtypeName, Quantization, ResumeMode
 
 __all__ = [
     "CHANGEABLE_ON_RESUME",
@@ -31,6 +31,8 @@ __all__ = [
     "DtypeName",
     "ModelConfig",
     "OptimConfig",
+    "Quantization",
+    "ResumeMode",
     "RunConfig",
     "SamplingConfig",
     "TokenizerConfig",

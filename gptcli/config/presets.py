@@ -15,7 +15,7 @@ def _gpt2(n_layer: int, n_head: int, n_embd: int, lr: float) -> Values:
     return {
         "model": {"n_layer": n_layer, "n_head": n_head, "n_embd": n_embd, "block_size": 1024},
         "optim": {"lr": lr, "weight_decay": 0.1, "beta2": 0.95, "warmup_steps": 500, "min_lr_fraction": 0.1},
-        "train": {"batch_size": 64, "max_steps": 20_000, "eval_every": 500, "save_every": 500},
+        "train": {"batch_size": 64, "max_steps": 20_000},
     }
 
 
@@ -31,42 +31,43 @@ PRESETS: dict[str, Values] = {
     "nano": {
         "model": {"n_layer": 3, "n_head": 3, "n_embd": 48, "block_size": 128},
         "optim": {"optimizer": "muon", "lr": 1e-2, "schedule": "linear", "warmup_steps": 20},
-        "train": {"batch_size": 8, "max_steps": 450, "eval_every": 150, "save_every": 150, "patience": 10},
+        "train": {"batch_size": 8, "max_steps": 450, "epochs": 12.0, "patience": 6},
     },
     "tiny": {
         "model": {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": 128},
         "optim": {"optimizer": "muon", "lr": 8e-3, "schedule": "linear", "warmup_steps": 20},
-        "train": {"batch_size": 16, "max_steps": 1200, "eval_every": 200, "save_every": 200, "patience": 10},
+        "train": {"batch_size": 16, "max_steps": 1200, "epochs": 8.0, "patience": 6},
     },
     "mini": {
         "model": {"n_layer": 6, "n_head": 6, "n_embd": 192, "block_size": 256, "dropout": 0.1},
         "optim": {"optimizer": "muon", "lr": 4e-3, "schedule": "linear", "warmup_steps": 50},
-        "train": {"batch_size": 16, "max_steps": 2500, "patience": 10},
+        "train": {"batch_size": 16, "max_steps": 2500, "patience": 6},
     },
     "small": {
         "model": {"n_layer": 6, "n_head": 6, "n_embd": 384, "block_size": 256, "dropout": 0.2},
         "optim": {"optimizer": "muon", "lr": 2e-3, "schedule": "linear"},
-        "train": {"batch_size": 64, "max_steps": 3000, "patience": 10},
+        "train": {"batch_size": 64, "max_steps": 3000, "patience": 6},
     },
     "medium": {
         "model": {"n_layer": 8, "n_head": 8, "n_embd": 512, "block_size": 512, "dropout": 0.2},
         "optim": {"optimizer": "muon", "lr": 2e-3},
-        "train": {"batch_size": 64, "max_steps": 6000, "patience": 10},
+        "train": {"batch_size": 64, "max_steps": 6000, "patience": 6},
     },
     "gpt2": _gpt2(12, 12, 768, 6e-4),
     "gpt2-medium": _gpt2(24, 16, 1024, 3e-4),
     "gpt2-large": _gpt2(36, 20, 1280, 2.5e-4),
     "gpt2-xl": _gpt2(48, 25, 1600, 2e-4),
 }
-"""Model shape and training recipe by name; docs/log.md has the measurements behind the recipes."""
+"""Model shape and training recipe by name; docs/log.md has the measurements behind the recipes. The budget ends with
+the smaller of steps and epochs: without dropout, more passes over a small text only memorize it."""
 
 PRESET_ALIASES = {"gpt2-small": "gpt2"}
 
-FINE_TUNING_LR_SHARE = {"adamw": 0.5, "muon": 0.25}
-"""Fine-tuning rate of AdamW as a share of the preset's, by the preset's optimizer: rates of Muon are about double."""
+FINE_TUNING_LR_SHARE = 0.5
+"""AdamW's learning rate for fine-tuning as a share of its rate for training from scratch."""
+LR_TIMES_ADAMW = {"muon": 2.0}
+"""An optimizer's best learning rate as a multiple of AdamW's, where it differs."""
 FINE_TUNING_BATCH_SIZE = 8
-FINE_TUNING_EVALUATIONS = 10
-"""Number of evaluations in fine-tuning unless `train.eval_every` is set."""
 
 
 def preset(name: str) -> Values:
@@ -108,8 +109,9 @@ def fine_tuning(preset_name: str) -> Values:
     values = preset(preset_name)
     smaller = math.sqrt(FINE_TUNING_BATCH_SIZE / values["train"]["batch_size"])
     optim = values["optim"]
-    rate = float(f"{optim['lr'] * FINE_TUNING_LR_SHARE[optim.get('optimizer', 'adamw')] * smaller:.2g}")
-    budget = {"max_steps": 2000, "epochs": 10.0, "patience": 3}
+    from_scratch = optim["lr"] / LR_TIMES_ADAMW.get(optim.get("optimizer", ""), 1.0)
+    rate = float(f"{from_scratch * FINE_TUNING_LR_SHARE * smaller:.2g}")
+    budget = {"max_steps": 2000, "epochs": 10.0, "patience": 6}
     return {
         "optim": {"optimizer": "adamw", "lr": rate, "schedule": "linear"},
         "train": {"batch_size": FINE_TUNING_BATCH_SIZE, **budget},

@@ -81,7 +81,8 @@ class DataConfig(Section):
     encoding: Annotated[str, AfterValidator(_codec)] = "utf-8"
     """Encoding of text: any of Python's, such as `cp1252`, or `auto`."""
     errors: Literal["strict", "replace", "skip"] = "strict"
-    """Bytes and rows that cannot be read: `strict` refuses them, `replace` puts U+FFFD for bytes, `skip` skips both."""
+    """Bytes and rows that cannot be read: `strict` refuses them, `replace` puts U+FFFD for bytes, `skip` skips both,
+    and whole files of folders."""
     newline: Literal["keep", "lf"] = "keep"
     """Line ends: `keep` them, or turn CRLF and CR into `lf`."""
     doc_separator: Annotated[str, Field(min_length=1), AfterValidator(_unescaped)] | None = None
@@ -153,16 +154,17 @@ class TrainConfig(Section):
     """Training time in seconds, or as text such as 90s, 30m or 1.5h (default: no limit)."""
     patience: Count | None = None
     """Evaluations without a better validation loss before training stops (default: no limit)."""
-    eval_every: Count = 250
-    """Steps between evaluations."""
-    save_every: Count = 250
-    """Steps between checkpoints."""
+    eval_every: Count | None = None
+    """Steps between evaluations (default: a twentieth of the run)."""
+    save_every: Count | None = None
+    """Steps between checkpoints (default: as `eval_every`, and at least every ten minutes)."""
     sample_every: CountOrZero = 0
     """Steps between generated samples; 0: none."""
     log_every: Count = 10
     """Steps between log entries."""
-    eval_tokens: Count = 2**20
-    """Largest number of validation tokens per evaluation. Every evaluation scores the same ones."""
+    eval_tokens: Count | None = None
+    """Largest number of validation tokens per evaluation (default: twenty evaluations take a tenth of the time). Every
+    evaluation scores the same ones."""
     keep_checkpoints: Annotated[int, Field(ge=2)] = 2
     """Number of newest checkpoints to keep."""
     activation_checkpointing: bool = False
@@ -216,6 +218,7 @@ CHANGEABLE_ON_RESUME = frozenset(
     {
         *("train.max_steps", "train.epochs", "train.max_time", "train.patience"),
         *("train.eval_every", "train.save_every", "train.sample_every", "train.log_every", "train.keep_checkpoints"),
+        "train.eval_tokens",
         *("train.device", "train.compile", "train.micro_batch_size", "train.activation_checkpointing"),
         "optim.skip_spikes",
     }

@@ -1,4 +1,4 @@
-"""The types of configuration values, and the base class of every section."""
+"""The types of configuration values and of arguments, and the base class of every section."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 DtypeName = Literal["float32", "bfloat16", "float16"]
 Compile = Literal["auto", "on", "off"]
+ResumeMode = Literal["auto", "never", "must"]
+"""The treatment of an existing run: resume it if there is one, start another, or require one."""
+Quantization = Literal["int8"]
 
 
 def parse_duration(value: object) -> object:

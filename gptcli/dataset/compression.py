@@ -20,6 +20,7 @@ _MAGIC = {
 }
 COMPRESSIONS = tuple(_MAGIC)
 """Suffixes of compressed files."""
+_DAMAGED = "its content cannot be unpacked"
 
 
 class NoZstdError(ImportError):
@@ -46,7 +47,8 @@ def inner_name(path: PurePath) -> PurePath:
 def unpacking(file: BinaryIO, compression: str) -> Iterator[BinaryIO]:
     """The content of a compressed file as a stream.
 
-    Raises NoZstdError, and in the context ValueError for damage. bz2 reports damage as an OSError without a number.
+    Raises NoZstdError, and in the context ValueError for damage, with the reason. bz2 reports damage as an OSError
+    without a number.
     """
     stream: Any
     damage: tuple[type[Exception], ...] = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
@@ -63,12 +65,14 @@ def unpacking(file: BinaryIO, compression: str) -> Iterator[BinaryIO]:
     with stream:
         try:
             yield stream
-        except damage as error:
-            raise ValueError(str(error)) from None
+        except EOFError:
+            raise ValueError("it is cut off") from None
+        except damage:
+            raise ValueError(_DAMAGED) from None
         except OSError as error:
             if error.errno is not None:
                 raise
-            raise ValueError(str(error)) from None
+            raise ValueError(_DAMAGED) from None
 
 
 def _zstd() -> Any:

@@ -24,7 +24,7 @@ def decoded(source: Source, on_bytes: OnBytes) -> Iterator[str]:
     """
     encoding = _encoding_of(source)
     decoder, offset, is_first = codecs.getincrementaldecoder(encoding)(), 0, True
-    source.findings.undecodable, source.findings.has_mark = 0, False
+    source.findings.undecodable, source.findings.has_mark, source.findings.is_decoded = 0, False, True
     for chunk in _with_end(chunks(source, on_bytes)):
         text = _decode(decoder, chunk, source, offset, encoding)
         offset += len(chunk)

@@ -27,7 +27,9 @@ class Duplicates:
         """Characters of each document that `is_copy` needs."""
         self.exact = self.near = 0
         """Copies that were found."""
-        self._seen: set[int] | None = None if mode == "off" else set()
+        self._seen: dict[int, None] | None = None if mode == "off" else {}
+        """Digests in the order of the documents."""
+        self._begun = 0, 0, 0
         self._near: Any = None
         if mode == "near":
             if not find_spec("rensa"):
@@ -41,6 +43,18 @@ class Duplicates:
         """Number of all copies."""
         return self.exact + self.near
 
+    def begin(self) -> None:
+        """Begin a source, whose documents `forget` forgets."""
+        self._begun = self.exact, self.near, len(self._seen or ())
+
+    def forget(self) -> None:
+        """Forget the documents since `begin`: of a source that turns out to be unreadable."""
+        self.exact, self.near, kept = self._begun
+        while self._seen and len(self._seen) > kept:
+            if self._near:
+                self._near.remove(str(len(self._seen)))
+            self._seen.popitem()
+
     def is_copy(self, digest: int, beginning: str) -> bool:
         """Whether a document with this digest and beginning repeats an earlier one; if not, it is remembered."""
         if self._seen is None:
@@ -48,7 +62,7 @@ class Duplicates:
         if digest in self._seen:
             self.exact += 1
             return True
-        self._seen.add(digest)
+        self._seen[digest] = None
         if self._near and not self._near.add_pairs([(str(len(self._seen)), _shingles(beginning))])[0]:
             self.near += 1
             return True

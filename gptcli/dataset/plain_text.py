@@ -27,7 +27,7 @@ def read_text(source: Source, on_bytes: OnBytes) -> Iterator[str]:
         message = f"{source.label} is {wide[:6].upper()} text, not UTF-8."
         convert = f"Convert it: {conversion(source, wide)}"
         raise UndecodableError(message, f"Read it with `data.encoding = {wide[:6]}`.", convert)
-    if problem := _not_text(start, source.suffix, source.settings.encoding):
+    if problem := _not_text(start, source):
         what, hint = problem
         raise NotTextError(f"{source.label} {what}.", hint)
     for text in decoded(source, on_bytes):
@@ -48,11 +48,31 @@ _PACKED = {
     "an xz archive": (b"\xfd7zXZ", ()),
 }
 _WEIGHTS = (".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt", ".safetensors", ".gguf", ".npy", ".npz")
+_OFFICE = {
+    "a Word document in the old format": ((".doc", ".dot"), "Open it in Word or LibreOffice and save it as .docx."),
+    "a spreadsheet": (
+        (".xlsx", ".xls", ".xlsm", ".ods"),
+        "Open it in a spreadsheet program and save its sheet as .csv.",
+    ),
+    "a presentation": ((".pptx", ".ppt", ".odp"), "Open it in a presentation program and save it as PDF."),
+    "a book for Kindle": ((".mobi", ".azw", ".azw3"), "Convert it with Calibre to .epub."),
+}
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_RTF = b"{\\rtf"
 
 
-def _not_text(start: bytes, suffix: str, encoding: str) -> tuple[str, str] | None:
-    """The format of a file that begins with `start` ("is a gzip archive, not text"), and a hint. None: may be text."""
+def _not_text(start: bytes, source: Source) -> tuple[str, str] | None:
+    """The kind of a source that begins with `start` ("is a gzip archive, not text"), and a hint. None: may be text."""
+    suffix, encoding = source.suffix, source.settings.encoding
     is_ascii = start.isascii() and b"\0" not in start
+    for name, (suffixes, hint) in _OFFICE.items():
+        if suffix in suffixes and not is_ascii:
+            return f"is {name}, not text", hint
+    if start.startswith(_OLE):
+        return "is a document in an old format of Word, Excel or PowerPoint, not text", "Save it as .docx, .csv or PDF."
+    if start.startswith(_RTF) and source.settings.format == "auto":
+        hint = "Open it in Word or LibreOffice and save it as .docx, or read its characters with `data.format = text`."
+        return "is a document in Rich Text Format, not plain text", hint
     for name, (magic, suffixes) in _PACKED.items():
         if suffix in suffixes or (start.startswith(magic) and not is_ascii):
             return f"is {name}, not text", "Unpack it first and name the text file."

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -18,22 +16,20 @@ from gptcli.dataset.folder import Dataset, is_dataset, open_dataset
 from gptcli.dataset.hashes import KeptHashes, SourceHashes
 from gptcli.dataset.key import dataset_key
 from gptcli.dataset.manifest import SourceEntry, read_manifest
+from gptcli.dataset.notes import notes_on_idle_patterns
 from gptcli.dataset.place import refuse_foreign, remove_outdated_work
 from gptcli.dataset.progress import SAVE_EVERY_BYTES, Journal
 from gptcli.dataset.readers import format_of
 from gptcli.dataset.scanning import scan
-from gptcli.dataset.sources import STANDARD_INPUT, BeginStage, OnBytes
+from gptcli.dataset.sources import STANDARD_INPUT, BeginStage, OnBytes, OnProgress
 from gptcli.dataset.splits import split
 from gptcli.dataset.spool import Spool
 from gptcli.dataset.summary import ReadSummary
 from gptcli.dataset.vocabulary import make_tokenizer, require_known
 from gptcli.dataset.writing import FEW_TOKENS, write_dataset
 from gptcli.errors import CorpusError, DatasetError, StorageError, counted, size
-from gptcli.tokenizer.bytelevel import Unknown
+from gptcli.tokenizer import Unknown
 from gptcli.tokenizer.tokenizer import Tokenizer, is_path, load_tokenizer
-
-OnProgress = Callable[[str, int, int], None]
-"""Called with the stage ("hashing", "reading", "training tokenizer", "encoding"), bytes done, and total bytes."""
 
 BeforeEncoding = Callable[[Corpus, Sequence[SourceEntry]], None]
 """Called with a text and its sources once it was scanned."""
@@ -106,7 +102,12 @@ class Preparation:
         self.hashes.keep_in(path)
         skipped = "The dataset is without the characters that the tokenizer does not know."
         summary = ReadSummary(dict(Counter(map(format_of, self.found.sources)).most_common()), self.found.skipped)
-        notes = [summary.sentence("found"), skipped if key != self.key() else ""]
+        notes = [
+            *self.found.notes,
+            summary.sentence("found"),
+            *notes_on_idle_patterns(self.found),
+            skipped if key != self.key() else "",
+        ]
         return Prepared(dataset, reused=True, notes=[*filter(None, notes)], summary=summary)
 
     def write(
@@ -147,7 +148,7 @@ class Preparation:
             try:
                 with _new_folder(out, corpus.bytes) as new:
                     notes = self._fill(new, corpus, name, key)
-                    turn.enter_context(_alone_in(out.parent))
+                    turn.enter_context(storage.alone_in(out.parent))  # without locks, the slower one fails to rename
                     refuse_foreign(out)  # it may have appeared since
                     if is_dataset(out) and not force:
                         raise _MadeMeanwhile
@@ -206,7 +207,7 @@ def preparation(
             raise _not_text(Path(path))
     if given is None and is_path(config.kind):
         given = load_tokenizer(Path(config.kind))  # an error is reported before any text is read
-    with find_sources(inputs, data) as found:
+    with find_sources(inputs, data, on_progress) as found:
         hashes = SourceHashes(found.sources, KeptHashes(earlier))
         yield Preparation(found, hashes, config, given, data, unknown, reporter(on_progress, hashes.bytes), earlier)
 
@@ -227,19 +228,6 @@ def _new_folder(out: Path, text_bytes: int) -> AbstractContextManager[storage.Ne
     if text_bytes < SAVE_EVERY_BYTES:
         return storage.new_directory(out, manifest=None, replace=True)
     return storage.unfinished_directory(out, replace=True)
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Lock `folder`, so that one process at a time puts a dataset there. The lock ends with the process."""
-    with storage.disk_errors(folder):
-        descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # without locks in this file system, the slower process fails to rename
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def reporter(on_progress: OnProgress | None, total: int) -> BeginStage:

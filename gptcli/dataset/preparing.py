@@ -20,13 +20,14 @@ from gptcli.dataset.place import (
     traces_of,
     writable_root,
 )
-from gptcli.dataset.preparation import BeforeEncoding, OnProgress, Prepared, preparation
+from gptcli.dataset.preparation import BeforeEncoding, Prepared, preparation
+from gptcli.dataset.sources import OnProgress
 from gptcli.dataset.vocabulary import require_bpe_for_size
 from gptcli.paths import given_path, output_path, text_paths
-from gptcli.tokenizer.bytelevel import Unknown
+from gptcli.tokenizer import Unknown
 from gptcli.tokenizer.tokenizer import Tokenizer
 
-__all__ = ["OnProgress", "Prepared", "find_or_prepare", "tokenize"]
+__all__ = ["Prepared", "find_or_prepare", "tokenize"]
 
 
 def tokenize(
@@ -44,7 +45,7 @@ def tokenize(
 ) -> Prepared:
     """Turn texts into the dataset folder `out`, which appears complete or not at all.
 
-    texts: text files, folders, or "-" for standard input.
+    texts: text files, folders, addresses, names of corpora, or "-" for standard input.
     tokenizer: "char", "bpe", the path of a tokenizer.json or vocab.json, or "auto": characters below 5 MB of text,
         else BPE.
     vocab_size: entries of a BPE vocabulary, by default 8,192. With it, "auto" is BPE.

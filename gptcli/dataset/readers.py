@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from gptcli.config import DataConfig
 from gptcli.dataset import plain_text
 from gptcli.dataset.compression import COMPRESSIONS
 from gptcli.dataset.formats import discord, docx, epub, html, mail, odt, pdf, telegram, whatsapp, xhtml
+from gptcli.dataset.recognizing import format_of_content
 from gptcli.dataset.rows.documents import row_reader
-from gptcli.dataset.rows.json_values import is_row, read_array, read_lines
+from gptcli.dataset.rows.json_values import read_array, read_lines
 from gptcli.dataset.rows.parquet import read_parquet
 from gptcli.dataset.rows.table import read_csv, read_tsv
 from gptcli.dataset.separating import separated
-from gptcli.dataset.sources import OnBytes, Source, first_bytes
+from gptcli.dataset.sources import OnBytes, Source
 from gptcli.errors import ConfigError, CorpusError
 
 Reader = Callable[[Source, OnBytes], Iterator[Iterator[str]]]
@@ -109,7 +111,8 @@ def _readers() -> dict[str, Reader]:
 
 def _recognized(source: Source) -> str:
     """The format of a source by its suffix; that of chats and of standard input by the content."""
-    for name, recognizes, _ in CHATS.get(source.suffix, ()):
+    is_unnamed = source.descriptor is not None
+    for name, recognizes, _ in chain(*CHATS.values()) if is_unnamed else CHATS.get(source.suffix, ()):
         try:
             if recognizes(source):
                 return name
@@ -117,18 +120,7 @@ def _recognized(source: Source) -> str:
             break
     if source.suffix in READERS:
         return source.suffix.removeprefix(".")
-    return _format_of_content(first_bytes(source)) if source.descriptor is not None else TEXT
-
-
-def _format_of_content(start: bytes) -> str:
-    if start.startswith(b"PAR1"):
-        return "parquet"
-    if start.startswith(b"%PDF-"):
-        return "pdf"
-    array = start.lstrip()
-    if array.startswith(b"[") and array[1:].lstrip().startswith(b"{"):
-        return "json"
-    return "jsonl" if is_row(start) else TEXT
+    return (is_unnamed and format_of_content(source)) or TEXT
 
 
 def _with_line_feeds(pieces: Iterator[str]) -> Iterator[str]:

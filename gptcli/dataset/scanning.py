@@ -6,6 +6,7 @@ import hashlib
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -14,6 +15,7 @@ from gptcli.dataset.corpus import Corpus
 from gptcli.dataset.documents import Document, Documents
 from gptcli.dataset.duplicates import Duplicates
 from gptcli.dataset.finding import Found, Skipped
+from gptcli.dataset.notes import notes_on_bytes, notes_on_idle_settings, notes_on_rows
 from gptcli.dataset.readers import format_of, has_documents, read_documents
 from gptcli.dataset.refusals import MissingExtraError, NotRowsError, NotTextError, UndecodableError
 from gptcli.dataset.sources import OnBytes, Source, in_memory
@@ -28,6 +30,7 @@ _LISTED_FILES = 10
 _SHOWN_DOCUMENTS = 2
 _SHOWN_CHARACTERS = 500
 _NOTED_CHARACTERS = 60
+_UNREADABLE = "unreadable"
 
 
 def scan(
@@ -40,10 +43,10 @@ def scan(
 ) -> Corpus:
     """Read every source once. Raises CorpusError for a source that is not text, empty or blank.
 
-    In folders such files, and those whose reader is not installed, are skipped; `Corpus.summary` has them. Files in
-    another encoding are refused together. With `skip_unknown`, characters that this tokenizer does not know are
-    skipped too. `read` gives the form of a source that is read, such as one in memory. The
-    texts of small documents are kept in `spool`.
+    In folders such files, and those whose reader is not installed, are skipped, and with `data.errors = skip` all that
+    cannot be read; `Corpus.summary` has them. Files in another encoding are refused together. With `skip_unknown`,
+    characters that this tokenizer does not know are skipped too. `read` gives the form of a source that is read, such
+    as one in memory. The texts of small documents are kept in `spool`.
     """
     scanning = _Scan(found, skip_unknown, spool)
     undecodable: list[UndecodableError] = []
@@ -55,23 +58,35 @@ def scan(
     if undecodable:
         raise _all_of(undecodable)
     if not scanning.used:
-        raise CorpusError("The files of the folder hold no text.", "Name a folder or file with text in UTF-8.")
+        message = f"The files of the folder hold no text: {scanning.summary().reasons_in_words()}."
+        raise CorpusError(message, "Name a folder or file with text in UTF-8.")
     return scanning.corpus()
+
+
+@dataclass
+class _Seen:
+    """What was seen in the text so far. The values are immutable, so that a copy is a state to go back to."""
+
+    beginnings: tuple[str, ...] = ()
+    first_row: str = ""
+    blank_rows: int = 0
+    skipped_characters: int = 0
+    unknown: frozenset[str] = frozenset()
+    """The characters that were skipped."""
 
 
 class _Scan:
     """The documents and characters of the sources that were read so far."""
 
     def __init__(self, found: Found, skip_unknown: Tokenizer | None, spool: Spool | None) -> None:
+        self._found = found
         self.used: list[Source] = []
         self._documents, self._characters = Documents(), _Characters()
         self._formats: Counter[str] = Counter()
-        self._skipped = list(found.skipped)
-        self._beginnings: list[str] = []
-        self._first_row = ""
-        self._blank_rows = self._skipped_characters = 0
+        self._skipped, self._found_notes = list(found.skipped), found.notes
+        self._unreadable: list[str] = []
+        self._seen = _Seen()
         self._skip_unknown, self._spool = skip_unknown, spool
-        self._unknown: set[str] = set()
         dedup = found.sources[0].settings.dedup if found.sources else "off"
         self._duplicates = Duplicates(dedup)
         self._hashes = dedup != "off" or len(found.sources) > 1 or any(map(has_documents, found.sources))
@@ -80,17 +95,24 @@ class _Scan:
 
     def add(self, source: Source, held: Source, on_bytes: OnBytes) -> None:
         """Read a source as `held`. Raises CorpusError; nothing of the source is kept then, nor if it is skipped."""
-        before, unknown_before = len(self._documents), self._skipped_characters
+        before, seen_before = len(self._documents), replace(self._seen)
         copies_before = self._duplicates.copies
+        self._duplicates.begin()
         try:
             problem = self._read(source, held, on_bytes)
-        except (NotTextError, MissingExtraError) as error:
+        except CorpusError as error:
+            problem = _reason(error, source)
             if not source.from_folder:
                 raise
-            problem = _reason(error, source)
+            if not problem:
+                raise _skippable(error) from None
+            if problem == _UNREADABLE:
+                self._unreadable.append(error.message)
             self._documents.cut(before)
             if self._spool:
                 self._spool.cut(before)
+            self._duplicates.forget()
+            self._seen = seen_before
         if not problem and len(self._documents) == before:
             problem = "copies" if self._duplicates.copies > copies_before else "blank"
         self._characters.end_source(keep=not problem)
@@ -98,28 +120,34 @@ class _Scan:
             self.used.append(source)
             self._formats[format_of(source)] += 1
         elif source.from_folder or problem == "copies":
-            self._skipped.append(Skipped(source.name, "blank" if problem == "empty" else problem))
+            problem = "blank" if problem == "empty" else problem
+            lacks_rows = problem == "blank" and source.findings.bad_rows
+            self._skipped.append(Skipped(source.name, "without a row that can be read" if lacks_rows else problem))
         else:
-            raise _blank(source, problem, self._skipped_characters > unknown_before)
+            raise _blank(source, problem, self._seen.skipped_characters > seen_before.skipped_characters)
+
+    def summary(self) -> ReadSummary:
+        return ReadSummary(dict(self._formats.most_common()), tuple(self._skipped))
 
     def corpus(self) -> Corpus:
-        summary = ReadSummary(dict(self._formats.most_common()), tuple(self._skipped))
+        summary = self.summary()
         return Corpus(
             documents=self._documents,
             sources=tuple(self.used),
             alphabet=self._characters.alphabet(),
-            notes=tuple(filter(None, [summary.sentence(), *self._notes()])),
+            notes=tuple(filter(None, [*self._found_notes, summary.sentence(), *self._notes()])),
             summary=summary,
-            beginnings=tuple(self._beginnings),
-            has_skipped=self._skipped_characters > 0,
+            beginnings=self._seen.beginnings,
+            has_skipped=self._seen.skipped_characters > 0,
             skip_unknown=self._skip_unknown,
             spool=self._spool,
         )
 
     def _read(self, source: Source, held: Source, on_bytes: OnBytes) -> str:
         """Read a source; "empty" if it has no text at all, else ""."""
-        is_empty, source.findings.has_crlf = True, False
+        is_empty, source.findings.has_crlf, source.findings.documents = True, False, 0
         for index, pieces in enumerate(read_documents(held, on_bytes)):
+            source.findings.documents += 1
             first = next(pieces, "")
             is_empty = is_empty and not first
             self._add_document(source, index, chain([first], pieces))
@@ -146,7 +174,7 @@ class _Scan:
             if len(beginning) < kept_beginning:
                 beginning += kept[:kept_beginning]
         if is_blank:
-            self._blank_rows += bool(source.findings.column)
+            self._seen.blank_rows += bool(source.findings.column)
             return
         digest = int.from_bytes(hashed.digest(), "little", signed=True) if hashed else 0
         if self._duplicates.is_copy(digest, beginning):
@@ -154,17 +182,17 @@ class _Scan:
         self._documents.append(Document(source, index, characters, size, digest))
         if self._spool:
             self._spool.add(small if size <= MAX_DOCUMENT_BYTES else [])
-        if source.findings.column and not self._first_row:
-            self._first_row = beginning[:_SHOWN_CHARACTERS]
-        if len(self._beginnings) < _SHOWN_DOCUMENTS:
-            self._beginnings.append(beginning[:_SHOWN_CHARACTERS])
+        if source.findings.column and not self._seen.first_row:
+            self._seen.first_row = beginning[:_SHOWN_CHARACTERS]
+        if len(self._seen.beginnings) < _SHOWN_DOCUMENTS:
+            self._seen.beginnings += (beginning[:_SHOWN_CHARACTERS],)
 
     def _without_unknown(self, piece: str) -> str:
         assert self._skip_unknown is not None
         kept = self._skip_unknown.known_part(piece)
         if len(kept) < len(piece):
-            self._skipped_characters += len(piece) - len(kept)
-            self._unknown.update(self._skip_unknown.unknown_characters(piece))
+            self._seen.skipped_characters += len(piece) - len(kept)
+            self._seen.unknown |= frozenset(self._skip_unknown.unknown_characters(piece))
         return kept
 
     def _notes(self) -> Iterator[str]:
@@ -172,33 +200,24 @@ class _Scan:
         columns = Counter(source.findings.column for source in self.used if source.findings.column)
         if columns:
             listed = "; ".join(words + (f" ({counted(n, 'file')})" if n > 1 else "") for words, n in columns.items())
-            beginning = self._first_row
+            beginning = self._seen.first_row
             shown = repr(beginning[:_NOTED_CHARACTERS]) + (" …" if len(beginning) > _NOTED_CHARACTERS else "")
             yield f"Text of the rows: {listed}. First document: {shown}"
-        yield f"Skipped {counted(self._blank_rows, 'blank row')}." if self._blank_rows else ""
+        yield f"Skipped {counted(self._seen.blank_rows, 'blank row')}." if self._seen.blank_rows else ""
         if copies := self._duplicates.exact:
             yield f"Left out {counted(copies, 'document')}: exact copies of earlier ones."
         if copies := self._duplicates.near:
             yield f"Left out {counted(copies, 'document')}: near copies of earlier ones."
-        if bad := sum(source.findings.bad_rows for source in self.used):
-            yield f"Skipped {counted(bad, 'row')} that cannot be read."
-        if count := sum(source.findings.undecodable for source in self.used):
-            did = "Skipped" if self.used[0].settings.errors == "skip" else "Replaced by U+FFFD:"
-            yield f"{did} {counted(count, 'sequence')} of bytes that cannot be decoded."
-        encodings = Counter(source.findings.encoding for source in self.used if source.findings.encoding)
-        if encodings.keys() - {"utf-8"}:
-            yield f"Encodings found: {', '.join(f'{n:,} {name}' for name, n in encodings.most_common())}."
-        marked = [source for source in self.used if source.findings.has_mark]
-        dropped = "starts with a byte-order mark, which is dropped", "start with byte-order marks, which are dropped"
-        yield _note(marked, *dropped)
-        crlf = [source for source in self.used if source.findings.has_crlf]
-        kept = "; they are kept (`data.newline = lf` converts them)"
-        yield _note(crlf, f"has CRLF line ends{kept}", f"have CRLF line ends{kept}")
-        if self._skipped_characters:
-            unknown = sorted(self._unknown)
+        yield f"The first unreadable file: {self._unreadable[0]}" if self._unreadable else ""
+        yield from notes_on_rows(self.used)
+        yield from notes_on_bytes(self.used)
+        yield from notes_on_idle_settings(self._found, self.used)
+        if self._seen.skipped_characters:
+            unknown = sorted(self._seen.unknown)
             named = ", ".join(map(repr, unknown[:_NAMED_CHARACTERS]))
             named += ", …" if len(unknown) > _NAMED_CHARACTERS else ""
-            yield f"Skipped {counted(self._skipped_characters, 'character')} that the tokenizer does not know: {named}."
+            count = counted(self._seen.skipped_characters, "character")
+            yield f"Skipped {count} that the tokenizer does not know: {named}."
 
 
 class _Characters:
@@ -246,20 +265,40 @@ class _Characters:
         return tuple(chr(point) for point in np.flatnonzero(self._seen))
 
 
-def _reason(error: NotTextError | MissingExtraError, source: Source) -> str:
-    """Why a file of a folder is skipped, to follow a number."""
+def _skippable(error: CorpusError) -> CorpusError:
+    """The error about a file of a folder, with the setting that skips such files in its hint."""
+    if isinstance(error, UndecodableError) or "`data.errors" in error.hint:
+        return error
+    return CorpusError(error.message, f"{error.hint} To skip such files use `data.errors = skip`.")
+
+
+def _reason(error: CorpusError, source: Source) -> str:
+    """Why a file of a folder is skipped, to follow a number; "" where it is not."""
     if isinstance(error, MissingExtraError):
         return f"{source.path.suffix.lower()} that need pip install 'gptcli[{error.extra}]'"
-    return "JSON without rows" if isinstance(error, NotRowsError) else "binary"
+    if isinstance(error, NotRowsError):
+        return "JSON without rows"
+    if isinstance(error, NotTextError):
+        return "binary"
+    return _UNREADABLE if source.settings.errors == "skip" else ""
 
 
 def _blank(source: Source, problem: str, has_unknown: bool) -> CorpusError:
     """The error for a named source without a document."""
+    findings = source.findings
     what = "is empty" if problem == "empty" else "is blank: it holds nothing but white space"
     hint = "Name a file that holds text."
     if has_unknown:
         what = "holds no character that the tokenizer knows"
         hint = "Use a text in the characters that the tokenizer was made for."
+    elif findings.bad_rows:
+        blank = f", and {findings.documents:,} are blank" if findings.documents else ""
+        what = f"has no row with text: {findings.bad_rows:,} cannot be read (the first: {findings.problem}){blank}"
+        hint = "Mend its rows, or train on the characters of the file with `data.format = text`."
+    elif findings.column and (findings.documents or findings.header):
+        blank = f"{counted(findings.documents, 'row')}, blank in {findings.column}" if findings.documents else "no rows"
+        what = f"is without text: it has {blank}"
+        hint = "Name another column with `data.text_field`." if findings.documents else hint
     elif source.descriptor is not None:
         hint = "Pipe a text into the command, or name a text file."
     return CorpusError(f"{source.label} {what}.", hint)
@@ -275,9 +314,3 @@ def _all_of(errors: list[UndecodableError]) -> UndecodableError:
     return UndecodableError(
         f"{len(errors):,} files cannot be decoded. {listed}{rest}", errors[0].hint, errors[0].conversion
     )
-
-
-def _note(sources: list[Source], one: str, several: str) -> str:
-    if len(sources) < 2:
-        return f"{sources[0].label} {one}." if sources else ""
-    return f"{len(sources):,} files {several} (the first: {sources[0].label})."

@@ -27,6 +27,7 @@ from gptcli.dataset.compression import (
 )
 from gptcli.dataset.refusals import MissingExtraError
 from gptcli.errors import CorpusError, TokenizerError, UsageError, clause, reason_of
+from gptcli.paths import is_elsewhere
 from gptcli.storage import disk_errors, unnamed_file
 
 STANDARD_INPUT = "-"
@@ -35,6 +36,9 @@ CHUNK_BYTES = 1 << 17
 
 OnBytes = Callable[[int], None]
 """Called with the number of bytes that were just read."""
+OnProgress = Callable[[str, int, int], None]
+"""Called with a stage ("downloading a.txt", "hashing", "reading", "training tokenizer", "encoding"), its bytes done,
+and all of its bytes, or 0 where their number is not known."""
 BeginStage = Callable[[str], OnBytes]
 """Begins a stage of the work ("encoding"), and returns the function to call with the number of bytes just done."""
 
@@ -54,8 +58,20 @@ class Findings:
     """Sequences of bytes that were replaced or skipped."""
     bad_rows: int = 0
     """Rows that were skipped."""
+    problem: str = ""
+    """The first of these rows and why it was skipped: "line 7: it is not JSON"."""
     column: str = ""
     """The column of the text, in words."""
+    header: tuple[str, ...] = ()
+    """The columns that the first row of a table named."""
+    is_known_column: bool = True
+    """Whether the user or a usual name, rather than its values, says that the column is the text."""
+    short_rows: int = 0
+    """Rows of a table with fewer fields than columns."""
+    documents: int = 0
+    """Documents of the source, also blank ones."""
+    is_decoded: bool = False
+    """Whether bytes became text by the encoding in the settings."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -85,7 +101,7 @@ class Source:
 
 def refuse_address(given: str) -> None:
     """Raise UsageError for an address, such as https://example.com/book.txt, where a path is expected."""
-    if "://" in given:
+    if is_elsewhere(given):
         hint = "Download it first; models on the Hugging Face Hub are hf://owner/name."
         raise UsageError(f"'{given}' is an address, not a file or folder.", hint)
 
@@ -127,8 +143,10 @@ def chunks(source: Source, on_bytes: OnBytes = lambda _count: None) -> Iterator[
         except NoZstdError:
             raise MissingExtraError(source.label, "data") from None
         except ValueError as error:
-            message = f"{source.label} is damaged or no {compression} file: {clause(str(error))}."
-            raise CorpusError(message, "Compress or download it again.") from None
+            if compression_of_content(os.pread(descriptor, 16, 0)) != compression:
+                message = f"{source.label} is no {compression} file."
+                raise CorpusError(message, f"Rename it without {compression} if it is not compressed.") from None
+            raise CorpusError(f"{source.label} is damaged: {error}.", "Compress or download it again.") from None
 
 
 def stored_chunks(source: Source) -> Iterator[bytes]:
@@ -181,13 +199,14 @@ def size_of(source: Source) -> int:
 def as_file(source: Source, on_bytes: OnBytes = lambda _count: None) -> Iterator[BinaryIO]:
     """What the source holds as a file object, for libraries that read files in any order.
 
-    `on_bytes` gets its whole size in total, whatever is read of it. An OSError becomes a CorpusError.
+    `on_bytes` gets the size of the source, packed or not, in total, whatever is read of it. An OSError becomes a
+    CorpusError.
     """
     with opened(source) as descriptor:
-        raw = _PositionedFile(descriptor, on_bytes)
+        raw = _PositionedFile(descriptor, _scaled(on_bytes, os.fstat(descriptor).st_size, size_of(source)))
         with io.BufferedReader(raw) as file:
             yield file
-            on_bytes(raw.unreported)
+            raw.report_rest()
 
 
 @contextmanager
@@ -214,7 +233,7 @@ class _PositionedFile(io.RawIOBase):
 
     def __init__(self, descriptor: int, on_bytes: OnBytes = lambda _count: None) -> None:
         self._descriptor, self._position, self._on_bytes = descriptor, 0, on_bytes
-        self._size = self.unreported = os.fstat(descriptor).st_size
+        self._size = self._unreported = os.fstat(descriptor).st_size
 
     def readable(self) -> bool:
         return True
@@ -227,10 +246,17 @@ class _PositionedFile(io.RawIOBase):
         count = len(data)
         buffer[:count] = data
         self._position += count
-        new = min(count, self.unreported)
-        self.unreported -= new
-        self._on_bytes(new)
+        self._report(count)
         return count
+
+    def report_rest(self) -> None:
+        """Report the bytes that were not read."""
+        self._report(self._unreported)
+
+    def _report(self, count: int) -> None:
+        new = min(count, self._unreported)
+        self._unreported -= new
+        self._on_bytes(new)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
@@ -285,6 +311,18 @@ def _chunks_of(descriptor: int, on_bytes: OnBytes) -> Iterator[bytes]:
         yield chunk
         offset += len(chunk)
         on_bytes(len(chunk))
+
+
+def _scaled(on_bytes: OnBytes, unpacked: int, packed: int) -> OnBytes:
+    """A function that takes numbers of unpacked bytes, and passes on those of packed ones."""
+    done = 0
+
+    def add(count: int) -> None:
+        nonlocal done
+        before, done = done * packed // max(1, unpacked), done + count
+        on_bytes(done * packed // max(1, unpacked) - before)
+
+    return add
 
 
 def _write_all(descriptor: int, piece: bytes) -> None:

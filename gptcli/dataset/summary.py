@@ -43,7 +43,11 @@ class ReadSummary:
             read += f" as {next(iter(self.formats), 'text')}"
         if not self.skipped:
             return f"{read}."
-        return f"{read}, {len(self.skipped):,} skipped: {_listed(self.reasons.items())}."
+        return f"{read}, {len(self.skipped):,} skipped: {self.reasons_in_words()}."
+
+    def reasons_in_words(self) -> str:
+        """ "3 hidden, 1 binary"."""
+        return _listed(self.reasons.items())
 
 
 def _listed(numbers: Iterable[tuple[str, int]]) -> str:

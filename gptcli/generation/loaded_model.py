@@ -7,32 +7,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 
 from gptcli.checkpoints.finding import find_model
 from gptcli.checkpoints.model_folder import read_model, read_model_config
-from gptcli.config import DataConfig, DtypeName, SamplingConfig, parse_section
+from gptcli.config import DataConfig, DtypeName, Quantization, SamplingConfig, parse_section
 from gptcli.config.values import nest
-from gptcli.dataset.preparing import OnProgress
+from gptcli.dataset.sources import OnProgress
 from gptcli.errors import OutOfMemoryError, UsageError, counted
 from gptcli.generation.context_window import require_memory
 from gptcli.generation.cuda_graphs import GraphDecoders
 from gptcli.generation.placement import cpu_threads, decoding_threads, place
 from gptcli.generation.prompt import Prompt, encode_prompt
 from gptcli.generation.scoring import Scores, score_texts
-from gptcli.generation.stream import Piece, Sample, generate
+from gptcli.generation.stream import Piece, Sample, stream_samples
 from gptcli.interop.huggingface import tensors_from_hf
 from gptcli.machine import free_memory
 from gptcli.model.devices import choose_device_with_note, torch_dtype
 from gptcli.model.gpt import GPT, gpt_on_meta
 from gptcli.model.int8 import Int8GPT, require_int8
 from gptcli.model.resize import has_context, with_context
-from gptcli.tokenizer.bytelevel import Unknown
+from gptcli.tokenizer import Unknown
 from gptcli.tokenizer.tokenizer import Tokenizer
 
-Quantization = Literal["int8"]
 FRESH_SEEDS = 1_000_000
 """Upper limit of fresh seeds, so that they are short enough to type again."""
 
@@ -99,7 +98,7 @@ class LoadedModel:
 
     def _stream(self, prompt: Prompt, config: SamplingConfig) -> Iterator[Piece | Sample]:
         with cpu_threads(decoding_threads(self.model, config.num_samples)):
-            yield from generate(
+            yield from stream_samples(
                 self.model, self.tokenizer, prompt.ids, config, end_id=self.end_id, decoders=self.decoders
             )
 
@@ -113,7 +112,7 @@ class LoadedModel:
     ) -> list[Sample]:
         """The finished samples of `stream`, in order: `model.generate("ROMEO:", num_samples=3)[0].text`."""
         events = self.stream(prompt, config, unknown=unknown, **settings)
-        return sorted((event for event in events if isinstance(event, Sample)), key=lambda sample: sample.sample)
+        return sorted((event for event in events if isinstance(event, Sample)), key=lambda sample: sample.index)
 
     def score(
         self,

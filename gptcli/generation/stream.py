@@ -27,9 +27,9 @@ FinishReason = Literal["length", "stop", "end_of_text"]
 
 @dataclass(frozen=True)
 class Piece:
-    """The next piece of text of sample number `sample`."""
+    """The next piece of text of sample number `index`."""
 
-    sample: int
+    index: int
     text: str
 
 
@@ -37,7 +37,7 @@ class Piece:
 class Sample:
     """A finished sample."""
 
-    sample: int
+    index: int
     text: str
     """All of its pieces joined, without the prompt."""
     tokens: int
@@ -59,7 +59,7 @@ class Sample:
         return (self.tokens - 1) / (self.seconds - self.first_token_seconds)
 
 
-def generate(
+def stream_samples(
     model: GPT,
     tokenizer: Tokenizer,
     prompt: Sequence[int],
@@ -78,7 +78,7 @@ def generate(
     started = clock()
     device = model.wte.weight.device
     prompt_ids = torch.tensor([prompt], dtype=torch.long, device=device)  # (1, P)
-    rows = [_Row(sample, tokenizer, config, end_id) for sample in range(config.num_samples)]
+    rows = [_Row(index, tokenizer, config, end_id) for index in range(config.num_samples)]
     window = ContextWindow(model, config.num_samples, decoders)
     sampler = Sampler(config, allowed_ids(tokenizer, model.config.vocab_size, end_id), prompt_ids, device)
     first_token: float | None = None
@@ -141,9 +141,9 @@ def allowed_ids(tokenizer: Tokenizer, rows: int, end_id: int | None) -> Tensor:
 class _Row:
     """The state of one sample: its decoder, its stop strings, its text so far."""
 
-    def __init__(self, sample: int, tokenizer: Tokenizer, config: SamplingConfig, end_id: int | None) -> None:
+    def __init__(self, index: int, tokenizer: Tokenizer, config: SamplingConfig, end_id: int | None) -> None:
         self.reason: FinishReason | None = None
-        self._sample, self._seed, self._end_id = sample, config.seed + sample, end_id
+        self._index, self._seed, self._end_id = index, config.seed + index, end_id
         self._decoder = StreamDecoder(tokenizer)
         self._stops = StopMatcher(config.stop)
         self._pieces: list[str] = []
@@ -161,7 +161,7 @@ class _Row:
     def finished(self, first_token: float | None, seconds: float, slides: int) -> Sample:
         assert self.reason is not None
         return Sample(
-            sample=self._sample,
+            index=self._index,
             text="".join(self._pieces),
             tokens=self._tokens,
             finish_reason=self.reason,
@@ -180,4 +180,4 @@ class _Row:
     def _emit(self, text: str) -> Iterator[Piece]:
         if text:
             self._pieces.append(text)
-            yield Piece(self._sample, text)
+            yield Piece(self._index, text)

@@ -26,15 +26,15 @@ PROBE_TOKENS = 64
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0, window: int | None = None, seen: Tensor | None = None
+    q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0, window: int | None = None, mask: Tensor | None = None
 ) -> Tensor:
     """Softmax(q kᵀ / √D) v: q (B, H, T, D), k and v (B, G, S, D) → (B, H, T, D).
 
-    Query t attends to the keys up to S - T + t, and of those to the last `window`; with `seen`, bool (1, S), to the
+    Query t attends to the keys up to S - T + t, and of those to the last `window`; with `mask`, bool (1, S), to the
     keys that it marks.
     """
     T, S = q.shape[2], k.shape[2]
-    mask, causal = seen, False
+    causal = False
     if mask is None:
         if (T == S or T == 1) and (window is None or window >= S):  # a whole sequence, or one token without a window
             causal = T > 1

@@ -97,8 +97,8 @@ class StaticCacheView(KVCache):
         keys.index_copy_(2, slot, k)
         values.index_copy_(2, slot, v)
         S = min(self._visible, kept)
-        seen = (self._slots[:S] <= self._position)[None]  # (1, S); all of them once a window is full
-        return keys[:, :, :S], values[:, :, :S], seen
+        mask = (self._slots[:S] <= self._position)[None]  # (1, S); all of them once a window is full
+        return keys[:, :, :S], values[:, :, :S], mask
 
     def advance(self, tokens: int) -> None:
         """Do nothing: the caller advances the cache."""

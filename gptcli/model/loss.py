@@ -72,8 +72,7 @@ def chunk_sizes(device: torch.device, vocab_size: int) -> Chunks:
     """The sizes of chunks on a device; on CUDA by its memory."""
     if device.type != "cuda":
         return Chunks(max(1, PLAIN_LOGITS[device.type] // vocab_size), vocab_size)
-    seen = torch.cuda.is_available()
-    memory = torch.cuda.get_device_properties(device).total_memory if seen else UNKNOWN_CARD
+    memory = torch.cuda.get_device_properties(device).total_memory if torch.cuda.is_available() else UNKNOWN_CARD
     columns = -(-vocab_size // COLUMN_STEP) * COLUMN_STEP
     rows = memory // CARD_BYTES_PER_LOGIT // columns
     return Chunks(max(CHUNK_STEP, rows // CHUNK_STEP * CHUNK_STEP), columns)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -15,9 +17,10 @@ from gptcli.dataset.folder import Split, open_dataset
 from gptcli.dataset.readers import read_documents
 from gptcli.dataset.refusals import utf8_alone
 from gptcli.dataset.scanning import scan
+from gptcli.dataset.sources import OnProgress
 from gptcli.dataset.splits import utf8_length
 from gptcli.dataset.vocabulary import choose_kind
-from gptcli.errors import TokenizerError, counted
+from gptcli.errors import CorpusError, TokenizerError, counted
 from gptcli.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 PIECES = 10_000
@@ -80,7 +83,7 @@ class TokenizerReport:
 
 
 @dataclass(frozen=True)
-class Piece:
+class TokenText:
     id: int
     text: str
     """The piece as text; an incomplete character is U+FFFD."""
@@ -100,7 +103,7 @@ class TokensReport:
     tokens: int
     distinct_tokens: int
     bytes_per_token: float
-    pieces: tuple[Piece, ...]
+    pieces: tuple[TokenText, ...]
     """The first `PIECES` tokens."""
     kind: str = "tokens"
 
@@ -149,7 +152,7 @@ def describe_tokenizer(path: Path) -> TokenizerReport:
     return TokenizerReport(str(path), summary_of(load_tokenizer(path)))
 
 
-def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
+def describe_tokens(tokenizer_path: Path, text: str, on_progress: OnProgress | None = None) -> TokensReport:
     """Tokenize a text and describe its first pieces. Raises TokenizerError or CorpusError."""
     tokenizer = load_tokenizer(tokenizer_path)
     characters = tokens = size = 0
@@ -163,7 +166,7 @@ def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
             size += utf8_length(piece)
             yield piece
 
-    with utf8_alone(), find_sources([str(text_path)], DataConfig()) as found:
+    with _by_defaults(text), find_sources([text], DataConfig(), on_progress) as found:
         documents = chain.from_iterable(read_documents(source, lambda _count: None) for source in found.sources)
         try:
             for ids in tokenizer.encode_pieces(counted(chain.from_iterable(documents))):
@@ -175,7 +178,7 @@ def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
             raise TokenizerError(error.message, hint) from None
     return TokensReport(
         tokenizer_path=str(tokenizer_path),
-        text_path=str(text_path),
+        text_path=text,
         tokenizer=summary_of(tokenizer),
         characters=characters,
         bytes=size,
@@ -186,18 +189,21 @@ def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
     )
 
 
-def _piece(token: int, content: bytes) -> Piece:
-    return Piece(token, content.decode(errors="replace"), content.hex())
+def _piece(token: int, content: bytes) -> TokenText:
+    return TokenText(token, content.decode(errors="replace"), content.hex())
 
 
-def describe_text(path: Path) -> TextReport:
-    """Describe a text file or a folder of them. Raises CorpusError if it is not text, empty or blank."""
-    with utf8_alone(), find_sources([str(path)], DataConfig()) as found:
+def describe_text(given: str, on_progress: OnProgress | None = None) -> TextReport:
+    """Describe a text file, a folder of them, or text from elsewhere.
+
+    Raises CorpusError if it is not text, empty or blank, or cannot be downloaded.
+    """
+    with _by_defaults(given), find_sources([given], DataConfig(), on_progress) as found:
         corpus = scan(found, lambda _count: None)
         lines = sum(_lines(pieces) for source in corpus.sources for pieces in corpus.read(source))
     kind, reason = choose_kind(corpus)
     return TextReport(
-        path=str(path),
+        path=given,
         files=len(corpus.sources),
         characters=corpus.characters,
         bytes=corpus.bytes,
@@ -209,6 +215,19 @@ def describe_text(path: Path) -> TextReport:
         training_characters=corpus.training_characters(None),
         notes=corpus.notes,
     )
+
+
+@contextmanager
+def _by_defaults(text: str) -> Iterator[None]:
+    """Hints about other settings name the command that has them."""
+    try:
+        with utf8_alone():
+            yield
+    except CorpusError as error:
+        if "`data." not in error.hint:
+            raise
+        other = f"`inspect` has no such option; `gptcli tokenize {shlex.quote(text)} --dry-run` has."
+        raise CorpusError(error.message, f"{error.hint} {other}") from None
 
 
 def summary_of(tokenizer: Tokenizer) -> TokenizerSummary:

@@ -35,12 +35,12 @@ def refuse_other_data(run: StoredRun, dataset: Dataset, request: Request) -> Non
         listed = " and ".join(f"`{key}`" for key in stated)
         message = f"'{run.path}' was trained with another tokenizer than {listed} gives for this text."
         raise UsageError(message, f"Leave {listed} out to resume the run, or {another}.")
-    message, resuming = _trained_on_other(run, dataset.name, dataset.sources)
+    message, resuming = _trained_on_other(run, dataset.name, dataset.sources, request)
     if has_other_tokenizer and request.has_dataset:  # its ids mean something else to the model
         raise UsageError(message, f"Give the dataset that it was trained on, or {another}.")
     alphabet = _alphabet(dataset.tokenizer) if dataset.tokenizer.kind == "char" else None
     resuming = resuming or _tokenizer_before(run, request)
-    raise UsageError(message, f"{resuming}{_new_text_hint(run, tokenizer, alphabet)}")
+    raise UsageError(message, f"{resuming}{_new_text_hint(run, tokenizer, alphabet, request)}")
 
 
 def refuse_other_text(run: StoredRun, corpus: Corpus, sources: Sequence[SourceEntry], request: Request) -> None:
@@ -51,11 +51,12 @@ def refuse_other_text(run: StoredRun, corpus: Corpus, sources: Sequence[SourceEn
     trained = _dataset_of(run)
     if trained and trained.train.characters + trained.val.characters != corpus.characters:
         tokenizer = parse_tokenizer(run.tokenizer_json, run.path / names.TOKENIZER)
-        message, resuming = _trained_on_other(run, dataset_name(request.data), sources)
-        raise UsageError(message, f"{resuming}{_new_text_hint(run, tokenizer, ''.join(corpus.alphabet))}")
+        message, resuming = _trained_on_other(run, dataset_name(request.data), sources, request)
+        hint = _new_text_hint(run, tokenizer, "".join(corpus.alphabet), request)
+        raise UsageError(message, f"{resuming}{hint}")
 
 
-def _trained_on_other(run: StoredRun, name: str, sources: Sequence[SourceEntry]) -> tuple[str, str]:
+def _trained_on_other(run: StoredRun, name: str, sources: Sequence[SourceEntry], request: Request) -> tuple[str, str]:
     """A sentence that says how the data of a run differs from the named one, which has these sources; and a hint for
     resuming, or ""."""
     if run.data_name != name:
@@ -69,7 +70,8 @@ def _trained_on_other(run: StoredRun, name: str, sources: Sequence[SourceEntry])
         message = f"'{run.path}' was trained on other texts: {', '.join(listed[:_NAMED_SOURCES])}{more}."
         return message, "Give the same texts to resume it. "
     changed = next((name for name in now if before.get(name, now[name]) != now[name]), run.data_name)
-    return f"'{run.path}' was trained on other data: '{changed}' has changed.", ""
+    namesake = ", or it is another text of the same name" if request.out is None else ""
+    return f"'{run.path}' was trained on other data: '{changed}' has changed{namesake}.", ""
 
 
 def _dataset_of(run: StoredRun) -> DatasetManifest | None:
@@ -81,10 +83,12 @@ def _another(run: StoredRun) -> str:
     return f"start '{next_free(run.path)}' with `resume = never`"
 
 
-def _new_text_hint(run: StoredRun, tokenizer: Tokenizer, alphabet: str | None) -> str:
+def _new_text_hint(run: StoredRun, tokenizer: Tokenizer, alphabet: str | None, request: Request) -> str:
     """`alphabet`: the characters of the new text, if they are known."""
-    start_from = _start_from(run, tokenizer, alphabet)
-    return f"To train its model on the new text, use {start_from}; to start over, {_another(run)}."
+    start_from, another = _start_from(run, tokenizer, alphabet), _another(run)
+    if request.out is None:  # the run is named after the text: its name must be stated to resume the new one later
+        another = f"use `out = {next_free(run.path)}`"
+    return f"To train its model on the new text, use {start_from}; to start over, {another}."
 
 
 def refuse_other_settings(run: StoredRun, config: RunConfig, request: Request) -> None:

@@ -11,7 +11,7 @@ from gptcli.checkpoints.checkpoint import Progress
 from gptcli.checkpoints.names import TOKENIZER
 from gptcli.config import MAX_COUNT, RunConfig, TokenizerConfig
 from gptcli.dataset.folder import Dataset
-from gptcli.errors import CorpusError, GptcliError, OutOfMemoryError, UsageError, counted, size
+from gptcli.errors import CorpusError, GptcliError, OutOfMemoryError, UsageError, counted, duration, size
 from gptcli.interop.huggingface import compatibility_note
 from gptcli.machine import free_memory, process_memory
 from gptcli.model.cost import parameter_count
@@ -19,11 +19,13 @@ from gptcli.model.devices import DtypeChoice, choose_dtype
 from gptcli.model.memory import largest_micro_batch, training_memory
 from gptcli.runs.decision import Decision, FineTune, NewRun, Resume, run_config
 from gptcli.runs.fitting import SHAPE, way_to_fit
-from gptcli.runs.pace import steps_within
-from gptcli.runs.pretrained import evaluation_rhythm, notes_on, verified_sha256
+from gptcli.runs.pace import Pace, measure_pace, seconds_of, steps_within
+from gptcli.runs.pretrained import notes_on, verified_sha256
 from gptcli.runs.request import Request
+from gptcli.runs.rhythm import with_rhythm
 from gptcli.tokenizer.tokenizer import is_path
 from gptcli.training.batches import training_batches
+from gptcli.training.compilation import CPU_SECONDS
 from gptcli.training.runtime import trains_in_tf32
 
 MEMORIZING_EPOCHS = 100
@@ -37,14 +39,18 @@ class Completed:
     config: RunConfig
     memory: int
     """Peak memory of training in bytes."""
+    seconds: float | None
+    """Estimated time of a new training; None where it was not measured."""
     notes: list[str]
     """Choices that were made, and why: sentences for the user."""
     refusal: GptcliError | None
     """The reason why the training cannot run on this machine; None if it can."""
 
 
-def complete(request: Request, decision: Decision, dataset: Dataset, device: torch.device) -> Completed:
-    """The complete config of a training.
+def complete(
+    request: Request, decision: Decision, dataset: Dataset, device: torch.device, *, measures: bool = True
+) -> Completed:
+    """The complete config of a training. The pace of a new one is measured, which takes a second or two, if `measures`.
 
     Raises ConfigError or UsageError for settings that cannot be, CorpusError for a text that is too short, DeviceError
     for a dtype that the device cannot train in, and what the weights of a pretrained model raise.
@@ -72,19 +78,26 @@ def complete(request: Request, decision: Decision, dataset: Dataset, device: tor
         message = f"Training needs about {size(memory.total)} of memory, and {size(free)} are free."
         can_choose = isinstance(decision, NewRun) and not any(map(request.states, SHAPE))
         refusal = OutOfMemoryError(message, way_to_fit(config, free, dtype.dtype, device.type, can_choose=can_choose))
+    is_timed = config.train.max_steps is None and config.train.epochs is None
+    pace = None
+    if refusal is None and (is_timed or (measures and not isinstance(decision, Resume))):
+        may_compile = is_timed and (device.type != "cpu" or (config.train.max_time or 0) >= CPU_SECONDS)
+        pace = measure_pace(config, dataset, device, compiles=may_compile)
     done = decision.progress if isinstance(decision, Resume) and decision.states_another_time(request) else Progress()
-    config = _with_train(config, max_steps=_max_steps(config, dataset, device, refusal, done))
+    config = _with_train(config, max_steps=_max_steps(config, dataset, pace, refusal, done))
+    config = with_rhythm(config, dataset, pace.step if pace else None)
     if isinstance(decision, FineTune):
-        config = _with_train(config, **evaluation_rhythm(config, request))
         config = _with_train(config, init_sha256=verified_sha256(decision.pretrained, config))
+    seconds = seconds_of(config.train.max_steps or 0, config, dataset, pace) if pace else None
     return Completed(
         config=config,
         memory=memory.total,
+        seconds=seconds,
         notes=[
             *(notes_on(decision.pretrained, config) if isinstance(decision, FineTune) else []),
             f"Model: {_shape(config)}{_default_note(request, decision, device)}.",
             *([alone] if (alone := compatibility_note(config.model)) else []),
-            f"Budget: {_budget(config, dataset)}.",
+            f"Budget: {_budget(config, dataset, seconds)}.",
             f"Dtype: {dtype.name}, {_dtype_reason(config, decision, dtype, device)}.",
             f"Memory: about {size(memory.total)}; {size(free)} are free.",
         ],
@@ -132,7 +145,7 @@ def _micro_batch_size(config: RunConfig, device: torch.device, dtype: torch.dtyp
 
 
 def _max_steps(
-    config: RunConfig, dataset: Dataset, device: torch.device, refusal: GptcliError | None, done: Progress
+    config: RunConfig, dataset: Dataset, pace: Pace | None, refusal: GptcliError | None, done: Progress
 ) -> int:
     """The number of updates that the schedule runs over. Those that fit into a stated time come after the `done` ones.
 
@@ -150,8 +163,9 @@ def _max_steps(
     assert train.max_time, "a budget without steps or epochs has a time"
     if refusal:  # the pace cannot be measured
         raise refusal
+    assert pace, "a training that is not refused has a pace"
     left = train.max_time - done.seconds
-    more = steps_within(left, config, dataset, device) if left > 0 else 1
+    more = steps_within(left, config, dataset, pace) if left > 0 else 1
     return min(MAX_COUNT, done.step + more)
 
 
@@ -181,10 +195,11 @@ def _dtype_reason(config: RunConfig, decision: Decision, dtype: DtypeChoice, dev
     return reason + (", with products in TF32" if tf32 else "")
 
 
-def _budget(config: RunConfig, dataset: Dataset) -> str:
+def _budget(config: RunConfig, dataset: Dataset, seconds: float | None) -> str:
     train = config.train
     steps = train.max_steps or 0
     epochs = steps / epoch_steps(config, dataset)
     batch = f"{train.batch_size:,} × {config.model.block_size:,} tokens"
     memorizing = ", so often that the model may memorize it" if epochs > MEMORIZING_EPOCHS else ""
-    return f"{counted(steps, 'step')} of {batch}, {epochs:,.1f} times over the text{memorizing}"
+    takes = f"; about {duration(seconds)} on this machine" if seconds else ""
+    return f"{counted(steps, 'step')} of {batch}, {epochs:,.1f} times over the text{memorizing}{takes}"

@@ -1,58 +1,92 @@
-"""The pace of a training: how many updates fit into a given time, measured before the first step."""
+"""The pace of a training on this machine, measured before the first step, and how many updates fit into a time."""
 
 from __future__ import annotations
 
 import statistics
 import time
+from dataclasses import dataclass
 
 import torch
 
 from gptcli.config import RunConfig
 from gptcli.dataset.folder import Dataset
+from gptcli.runs.rhythm import evaluation_cost, with_rhythm
 from gptcli.training import runtime
 from gptcli.training.trainer import Trainer
 
 WARM_UP_STEPS = 2
 MEASURED_STEPS = 5
+MEASURED_SECONDS = 0.5
+"""Time after which no other step is measured."""
+PART_SECONDS = 2.0
+"""Only part of a batch is measured if its sequences, one by one, would take longer."""
 LONG_RUN = 1_000_000
 """Steps assumed when deciding on `torch.compile`: a stated time means a run that is worth compiling."""
-FORWARD_SHARE = 1 / 3
-"""A forward pass is about a third of an update's work."""
 
 
-def steps_within(seconds: float, config: RunConfig, dataset: Dataset, device: torch.device) -> int:
-    """Updates that this machine does in `seconds`, evaluations included; at least 1."""
-    per_step, to_compile = measure_pace(config, dataset, device)
-    per_evaluation = per_step * evaluation_cost(config, dataset)
-    return max(1, int((seconds - to_compile) / (per_step + per_evaluation / config.train.eval_every)))
+@dataclass(frozen=True)
+class Pace:
+    """The speed of a training."""
+
+    step: float
+    """Seconds of an update."""
+    compiling: float = 0.0
+    """Seconds until torch.compile is done."""
 
 
-def evaluation_cost(config: RunConfig, dataset: Dataset) -> float:
-    """The estimated time of an evaluation in updates."""
-    scored = min(dataset.val.tokens, config.train.eval_tokens)
-    return FORWARD_SHARE * scored / (config.train.batch_size * config.model.block_size)
+def steps_within(seconds: float, config: RunConfig, dataset: Dataset, pace: Pace) -> int:
+    """Updates that fit into `seconds`, with compiling and evaluations; at least 1."""
+    updates = (seconds - pace.compiling) / pace.step  # without evaluations
+    train = config.train.model_copy(update={"max_steps": max(1, int(updates))})
+    paced = with_rhythm(config.model_copy(update={"train": train}), dataset)
+    assert paced.train.eval_every
+    return max(1, int(updates / (1 + evaluation_cost(paced, dataset) / paced.train.eval_every)))
 
 
-def measure_pace(config: RunConfig, dataset: Dataset, device: torch.device) -> tuple[float, float]:
-    """Median seconds of an update, and seconds to compile, measured on a training that is thrown away.
+def seconds_of(steps: int, config: RunConfig, dataset: Dataset, pace: Pace) -> float:
+    """Estimated seconds of `steps` updates with their evaluations; the config is complete."""
+    assert config.train.eval_every
+    return pace.compiling + pace.step * steps * (1 + evaluation_cost(config, dataset) / config.train.eval_every)
 
-    The random state is restored. Raises OutOfMemoryError as training would.
+
+def measure_pace(config: RunConfig, dataset: Dataset, device: torch.device, *, compiles: bool = False) -> Pace:
+    """The pace of a training, measured on one that is thrown away; eager unless it `compiles`.
+
+    On a CPU, where the time of an update grows with its sequences, part of a large batch is measured. The random state
+    is restored. Raises OutOfMemoryError as training would.
     """
     runtime.prepare(device, deterministic=config.train.deterministic)
-    config = config.model_copy(update={"train": config.train.model_copy(update={"max_steps": LONG_RUN})})
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        trainer = Trainer(config, dataset, device)
-        start = time.perf_counter()
-        trainer.compile()
-        to_compile = time.perf_counter() - start
-        times = []
-        for _ in range(WARM_UP_STEPS + MEASURED_STEPS):
-            start = time.perf_counter()
-            update = trainer.step()
-            assert update, "no stop is asked for"
-            update.grad_norm.item()  # waits for the device
-            times.append(time.perf_counter() - start)
-    del trainer, update
+        whole, part = config.train.batch_size, config.train.batch_size
+        if device.type == "cpu" and whole > 1:
+            single = _measure(_part_of(config, 1), dataset, device).step
+            part = min(whole, config.train.micro_batch_size or whole, max(1, int(PART_SECONDS / single)))
+        measured = _measure(_part_of(config, part), dataset, device, compiles=compiles)
     if device.type == "cuda":
         torch.cuda.empty_cache()  # memory kept for reuse would count as taken
-    return statistics.median(times[WARM_UP_STEPS:]), to_compile
+    return Pace(measured.step * whole / part, measured.compiling)
+
+
+def _part_of(config: RunConfig, sequences: int) -> RunConfig:
+    """The config of a long run with as many sequences per update, or fewer per forward pass."""
+    micro_batch_size = min(sequences, config.train.micro_batch_size or sequences)
+    values = {"max_steps": LONG_RUN, "batch_size": sequences, "micro_batch_size": micro_batch_size}
+    return config.model_copy(update={"train": config.train.model_copy(update=values)})
+
+
+def _measure(config: RunConfig, dataset: Dataset, device: torch.device, *, compiles: bool = False) -> Pace:
+    """Median seconds of an update, after a few that warm up, and seconds to compile."""
+    trainer = Trainer(config, dataset, device)
+    start = time.perf_counter()
+    if compiles:
+        trainer.compile(pays_on_cpu=True)
+    begun = time.perf_counter()
+    times: list[float] = []
+    while len(times) < WARM_UP_STEPS + MEASURED_STEPS and (len(times) < 2 or sum(times) < MEASURED_SECONDS):
+        start_of_step = time.perf_counter()
+        update = trainer.step()
+        assert update, "no stop is asked for"
+        update.grad_norm.item()  # waits for the device
+        times.append(time.perf_counter() - start_of_step)
+    warm = times[min(WARM_UP_STEPS, len(times) - 1) :]
+    return Pace(statistics.median(warm), begun - start)

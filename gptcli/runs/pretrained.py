@@ -18,7 +18,7 @@ from gptcli.checkpoints.run_folder import StoredRun
 from gptcli.checkpoints.tensors import digest, read_tensors
 from gptcli.checkpoints.weights import read_weights
 from gptcli.config import ModelConfig, RunConfig
-from gptcli.config.presets import FINE_TUNING_EVALUATIONS, preset
+from gptcli.config.presets import preset
 from gptcli.config.values import Values, flatten
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import ModelFolderError, UsageError, counted
@@ -79,13 +79,6 @@ def pretrained_of(run: StoredRun) -> Pretrained:
 def stored_name(thing: str) -> str:
     """The name under which a run remembers a model: no path, which would mean nothing elsewhere."""
     return thing if is_address(thing) else Path(thing).resolve().name
-
-
-def evaluation_rhythm(config: RunConfig, request: Request) -> dict[str, int]:
-    """Steps between evaluations and saves, frequent enough for a short training to stop early, unless stated."""
-    assert config.train.max_steps
-    every = -(-config.train.max_steps // FINE_TUNING_EVALUATIONS)
-    return {name: every for name in ("eval_every", "save_every") if not request.states(f"train.{name}")}
 
 
 def require_its_tokenizer(pretrained: Pretrained, dataset: Dataset) -> None:

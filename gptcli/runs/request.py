@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from gptcli.config import load_config_file
+from gptcli.config import ResumeMode, load_config_file
 from gptcli.config.presets import default_family, family, preset
 from gptcli.config.values import Values, flatten, merge, nest
 from gptcli.dataset.folder import is_dataset
@@ -16,11 +16,10 @@ from gptcli.dataset.vocabulary import require_bpe_for_size
 from gptcli.errors import UsageError
 from gptcli.interop.hub import is_address
 from gptcli.paths import given_path, output_path, text_paths
-from gptcli.tokenizer.bytelevel import Unknown
+from gptcli.tokenizer import Unknown
 from gptcli.tokenizer.tokenizer import is_path
 
 BUDGET = ("max_steps", "epochs", "max_time")
-ResumeMode = Literal["auto", "never", "must"]
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from gptcli.errors import GptcliError, ModelFolderError, StorageError, is_out_of
 from gptcli.interop.huggingface import tensors_from_hf, tensors_to_hf
 from gptcli.machine import free_memory, process_memory
 from gptcli.runs.events import CheckpointSaved, SaveFailed
-from gptcli.runs.host_copy import HostCopy, copied_bytes
+from gptcli.runs.host_copy import DIRECT_BYTES, HostCopy, copied_bytes
 from gptcli.runs.logs import MetricsLog
 from gptcli.runs.plan import Plan
 from gptcli.runs.writer import Outcome, SaveEvent, Writer
@@ -33,9 +33,6 @@ from gptcli.training.trainer import Trainer
 
 MAX_FAILED_SAVES = 3
 """Consecutive failures to write a checkpoint that end a training."""
-
-DIRECT_BYTES = 16 << 20
-"""Size up to which tensors are written at once, without a copy and a thread (docs/log.md)."""
 
 Source = Callable[[], dict[str, Tensor]]
 
@@ -63,7 +60,7 @@ class Saving:
         """Step of the newest checkpoint; None if there is none."""
         self.failed_saves = 0
         """Consecutive checkpoints that could not be written."""
-        self.lost_best: StorageError | None = None
+        self.best_weights_error: StorageError | None = None
         """The reason why the best weights so far are not in the run folder; None if they are."""
         self._peak_memory = plan.memory if plan.device.type == "cpu" else 0
         self._writer = Writer()
@@ -122,10 +119,10 @@ class Saving:
 
         def conclude(outcome: Outcome) -> Iterator[SaveEvent]:
             self._best = None
-            self.lost_best = outcome()
-            if self.lost_best:
+            self.best_weights_error = outcome()
+            if self.best_weights_error:
                 progress.best_val_loss, progress.best_step = previous
-                yield SaveFailed(step, self.lost_best.message)
+                yield SaveFailed(step, self.best_weights_error.message)
 
         if in_thread:
             self._best = _BestWeights(step, tensors, self._writer.write(write, conclude), previous)

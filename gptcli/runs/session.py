@@ -8,21 +8,14 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 
-from gptcli.checkpoints import names
-from gptcli.checkpoints.checkpoint import Progress, discard_checkpoints, prune_checkpoints
-from gptcli.checkpoints.run_folder import (
-    StoredRun,
-    create_run,
-    is_run,
-    refresh_weights_entry,
-    update_config,
-    write_card,
-)
+from gptcli.checkpoints.checkpoint import Progress, discard_checkpoints
+from gptcli.checkpoints.run_folder import update_config, write_card
 from gptcli.errors import NonFiniteError, StorageError
 from gptcli.model.loss import bits_per_unit
 from gptcli.runs.budget import StopReason, budget_end
-from gptcli.runs.decision import FineTune, Resume
+from gptcli.runs.decision import Resume
 from gptcli.runs.events import (
+    CheckpointBegun,
     CheckpointSaved,
     EvalMetrics,
     EvalProgress,
@@ -35,19 +28,21 @@ from gptcli.runs.events import (
     StepMetrics,
 )
 from gptcli.runs.logs import MetricsLog
+from gptcli.runs.opening import open_folder, remove_half_written, starting_trainer, tidy_up
 from gptcli.runs.plan import Plan
-from gptcli.runs.pretrained import initial_weights, stored_initial_state
 from gptcli.runs.samples import draw_sample
-from gptcli.runs.saving import Saving, attempt, restore
-from gptcli.storage import FolderLock, remove_leftovers
+from gptcli.runs.saving import Saving, attempt
+from gptcli.storage import FolderLock
 from gptcli.training import runtime
 from gptcli.training.trainer import Trainer, Update, never
 
+EVALUATIONS_TO_TURN = 3
+"""Evaluations in a row without a better loss, after which the validation loss has turned."""
 HEARTBEAT_SECONDS = 10.0
 """Seconds without an event after which each step yields a `Heartbeat`, so that displays show progress of slow steps."""
 
 
-def train(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[Event]:
+def carry_out(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[Event]:
     """Carry out a plan; yields each event after it was logged. One process at a time writes to a run.
 
     A complete run is only tidied up: leftovers, old checkpoints, the model card. Raises the plan's refusal,
@@ -56,13 +51,13 @@ def train(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[Event
     """
     progress = plan.checkpoint.progress if plan.checkpoint else Progress()
     if plan.finished:
-        yield _tidy_up(plan, progress, plan.finished)
+        yield tidy_up(plan, progress, plan.finished)
         return
     if plan.refusal:
         raise plan.refusal
-    run = plan.decision.run if isinstance(plan.decision, Resume) else _new_run(plan)
+    run = open_folder(plan)
     with FolderLock(run.path) as lock, ExitStack() as logs:
-        _remove_leftovers(run)
+        remove_half_written(run)
         discard_checkpoints(run.path, plan.damaged, newer_than=progress.step)
         if isinstance(plan.decision, Resume):
             run = update_config(run, plan.config)
@@ -72,7 +67,13 @@ def train(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[Event
         metrics = logs.enter_context(closing(MetricsLog(run.path, progress.metrics_bytes)))
         board = logs.enter_context(closing(TensorBoardLog(run.path, plan.config, progress.step)))
         saving = logs.enter_context(closing(Saving(plan, run, lock, metrics)))
-        session = Session(_trainer(plan, run), progress, saving, should_stop=should_stop)
+        session = Session(
+            starting_trainer(plan, run),
+            progress,
+            saving,
+            should_stop=should_stop,
+            pays_compiling=plan.pays_compiling_on_cpu,
+        )
         try:
             for event in session.fit():
                 writes = [partial(metrics.write, event), partial(board.write, event)]
@@ -89,61 +90,30 @@ def train(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[Event
             raise
 
 
-def _tidy_up(plan: Plan, progress: Progress, end: StopReason) -> RunFinished:
-    assert isinstance(plan.decision, Resume), "only a run that was trained before is finished"
-    run = plan.decision.run
-    with FolderLock(run.path):
-        _remove_leftovers(run)
-        prune_checkpoints(run.path, plan.config.train.keep_checkpoints)
-        write_card(run, plan.dataset, progress)
-    return RunFinished.after(progress, end, seconds=progress.seconds)
-
-
-def _trainer(plan: Plan, run: StoredRun) -> Trainer:
-    """The trainer in the state from which the session starts."""
-    trainer = Trainer(plan.config, plan.dataset, plan.device)
-    if plan.checkpoint is not None:
-        refresh_weights_entry(run)
-        restore(trainer, plan.checkpoint)
-    elif plan.config.train.init_from is not None:
-        initial = stored_initial_state(run) if plan.initial is None else plan.initial
-        trainer.model.load_state_dict(initial)
-        initial.clear()  # the plan lives as long as the training
-    return trainer
-
-
-def _remove_leftovers(run: StoredRun) -> None:
-    """Delete the half-written files of killed processes."""
-    remove_leftovers(run.path)
-    remove_leftovers(run.path / names.CHECKPOINTS)
-
-
-def _new_run(plan: Plan) -> StoredRun:
-    weights = None
-    if isinstance(plan.decision, FineTune):
-        weights = initial_weights(plan.decision.pretrained, plan.config)
-    try:
-        return create_run(plan.path, plan.config, plan.dataset, weights)
-    except StorageError:
-        if not is_run(plan.path):
-            raise
-        hint = "Wait for it to end, or choose another place with `out`."
-        raise StorageError(f"Another process has just begun '{plan.path}'.", hint) from None
-
-
 class Session:
     """Trains a run until a budget ends or a stop is asked for; evaluates, samples and saves on the way."""
 
     def __init__(
-        self, trainer: Trainer, progress: Progress, saving: Saving, *, should_stop: Callable[[], bool]
+        self,
+        trainer: Trainer,
+        progress: Progress,
+        saving: Saving,
+        *,
+        should_stop: Callable[[], bool],
+        pays_compiling: bool = False,
     ) -> None:
         self.config = trainer.config.train
+        assert self.config.eval_every, "the config is not complete"
+        assert self.config.save_every, "the config is not complete"
+        self.eval_every, self.save_every = self.config.eval_every, self.config.save_every
         self.trainer = trainer
         self.progress = progress
         self.saving = saving
         self.should_stop = should_stop
+        self.pays_compiling = pays_compiling
         self._began = time.perf_counter() - progress.seconds  # as if all sessions had been one
         self.seconds_at_step = progress.seconds
+        self._training_loss = float("inf")
         self._mark()
 
     def fit(self) -> Iterator[Event]:
@@ -165,8 +135,8 @@ class Session:
             kept = "" if step is None else f"The checkpoint of step {step:,} is kept. "
             hint = f"{kept}{error.hint} Start again with `resume = never`."
             raise NonFiniteError(error.message, hint) from error
-        if self.saving.lost_best:
-            raise self.saving.lost_best
+        if self.saving.best_weights_error:
+            raise self.saving.best_weights_error
         yield RunFinished.after(self.progress, reason, seconds=self.seconds)
 
     def _begin(self) -> Iterator[Event]:
@@ -190,10 +160,10 @@ class Session:
             yield self._step_metrics(update)
         elif time.perf_counter() - self._mark_time > HEARTBEAT_SECONDS:
             yield Heartbeat(self.progress.step)
-        if self.due(self.config.eval_every):
+        if self.due(self.eval_every):
             yield from self.evaluate()
         yield from self._sample()
-        if self.due(self.config.save_every) and not self.progress.evaluation_pending:
+        if self.due(self.save_every) and not self.progress.evaluation_pending:
             yield from self.save()
 
     def _sample(self) -> Iterator[SampleDrawn]:
@@ -216,7 +186,7 @@ class Session:
         """The budget that has run out. The clock is read once per step, so that all of a step agrees on being last."""
         return budget_end(self.config, self.progress, self.seconds_at_step)
 
-    def evaluate(self) -> Iterator[EvalProgress | EvalMetrics | CheckpointSaved | SaveFailed]:
+    def evaluate(self) -> Iterator[Event]:
         """Evaluate on the validation split; the best weights so far go into the run folder.
 
         A stop abandons the evaluation; the resumed training begins with it.
@@ -246,6 +216,19 @@ class Session:
             seconds=self.seconds,
         )
         self._mark()
+        if progress.evals_since_best == EVALUATIONS_TO_TURN:
+            yield from self._say_that_it_turned()
+
+    def _say_that_it_turned(self) -> Iterator[Note]:
+        """A note where the validation loss has turned while the training loss falls."""
+        progress = self.progress
+        if progress.best_val_loss and self._training_loss < progress.best_val_loss:
+            dropout = "" if self.trainer.config.model.dropout else "`model.dropout = 0.2`, "
+            yield Note(
+                f"No better validation loss since step {progress.best_step:,}, while the training loss falls: the model"
+                " memorizes the text. The best weights are kept. "
+                f"More text, {dropout}a smaller model or fewer steps help."
+            )
 
     def _validation_loss(self) -> Generator[EvalProgress, None, float | None]:
         """The validation loss in nats per token; None if a stop was asked for before it was known."""
@@ -264,23 +247,25 @@ class Session:
         """Whether training has stopped at a step, so that nothing later can be saved."""
         return self.progress.step == step and self.stop_reason() is not None
 
-    def save(self) -> Iterator[CheckpointSaved | SaveFailed]:
+    def save(self) -> Iterator[CheckpointBegun | CheckpointSaved | SaveFailed]:
         """Save a checkpoint; large ones are written while training continues, and reported at a later step."""
         self.trainer.check_finite()
         self.progress.seconds = self.seconds
         self.progress.metrics_bytes = self.saving.log.length()
+        yield CheckpointBegun(self.progress.step)
         is_last = partial(self._ends_at, self.progress.step)
         yield from self.saving.checkpoint(self.progress, self.trainer.state(), is_last)
         self._mark()
 
     def _compile(self) -> Iterator[Note]:
-        if note := self.trainer.compile():
+        if note := self.trainer.compile(pays_on_cpu=self.pays_compiling):
             yield Note(note)
         self._mark()
 
     def _step_metrics(self, update: Update) -> StepMetrics:
         """The figures of the last update. Waits for the device."""
         figures = self.trainer.figures(update)
+        self._training_loss = figures.loss
         now, tokens = time.perf_counter(), self.progress.tokens
         rate = (tokens - self._mark_tokens) / max(now - self._mark_time, 1e-9)
         self._mark()

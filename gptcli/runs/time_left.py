@@ -8,7 +8,7 @@ from collections.abc import Callable
 from gptcli.config import RunConfig
 from gptcli.dataset.folder import Dataset
 from gptcli.runs.events import EvalMetrics, EvalProgress, Event, Heartbeat, StepMetrics
-from gptcli.runs.pace import evaluation_cost
+from gptcli.runs.rhythm import evaluation_cost
 
 
 class TimeLeft:
@@ -18,7 +18,7 @@ class TimeLeft:
         self, config: RunConfig, dataset: Dataset, begin: int = 0, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """`begin` is the step from which training continues."""
-        self._max_steps, self._eval_every = config.train.max_steps or 0, config.train.eval_every
+        self._max_steps, self._eval_every = config.train.max_steps or 0, config.train.eval_every or 1
         self._evaluation_cost = evaluation_cost(config, dataset)
         self._clock = clock
         self._first: tuple[int, float] | None = None  # the first step seen, and when

@@ -13,6 +13,7 @@ import numpy as np
 import tokenizers
 
 from gptcli.errors import TokenizerError
+from gptcli.tokenizer import Unknown
 from gptcli.tokenizer.corpus import CorpusEncoder, recut
 from gptcli.tokenizer.document import (
     END_OF_TEXT,
@@ -26,7 +27,6 @@ from gptcli.tokenizer.document import (
 )
 from gptcli.tokenizer.interruptible import run_interruptible
 
-Unknown = Literal["error", "skip"]
 _SHORT_CHARACTERS = 2048
 """Shorter texts are encoded together, and fewer characters by the library: an array operation takes as long on 50
 characters as on these."""

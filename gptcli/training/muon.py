@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import chain
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from gptcli.config import OptimConfig
 from gptcli.model.devices import has_amx
 from gptcli.model.gpt import GPT
+from gptcli.training.ranks import ALONE, Ranks
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Coefficients of the polynomial a s + b s³ + c s⁵ applied to each singular value. Jordan chose them for a steep start;
@@ -32,24 +34,35 @@ ADAMW_SIZE = 0.2
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon over parameters by name; queries, keys and values are orthogonalized separately.
+    """Muon over the matrices inside the blocks of a model; queries, keys and values are orthogonalized separately.
 
     Matrices of the same shape are batched, and the weights of all are updated together, so that a GPU is not kept
     waiting by hundreds of small operations. `found_inf`, set before `step`, is a number on the device: unless it is 0,
     nothing changes. A parameter must keep its memory: views of the weights are made only once.
     """
 
-    def __init__(
-        self, parameters: Mapping[str, nn.Parameter], config: OptimConfig, rows: Mapping[str, list[int]]
-    ) -> None:
-        """`rows` gives the rows of each matrix for parameters that hold several."""
-        super().__init__(parameters.values(), {"lr": config.lr})
+    STATE: ClassVar[int] = 1
+
+    def __init__(self, model: GPT, config: OptimConfig, ranks: Ranks = ALONE) -> None:
+        self.names = {p: name for name, p in model.named_parameters() if self.updates(name, p.shape)}
+        super().__init__(list(self.names), {"lr": config.lr})
+        self.ranks = ranks
         self.momentum, self.weight_decay = config.momentum, config.weight_decay
-        self.rows = {parameter: rows.get(name, [len(parameter)]) for name, parameter in parameters.items()}
+        qkv_rows = [*model.config.qkv_rows]
+        self.rows = {
+            parameter: qkv_rows if name.endswith("attn.c_attn.weight") else [len(parameter)]
+            for parameter, name in self.names.items()
+        }
+        """The rows of each matrix that a parameter holds."""
         self.found_inf = torch.zeros(())
         zeros = self._by_shape({parameter: torch.zeros_like(parameter) for parameter in self.rows})
         self.buffers = {shape: torch.stack(matrices) for shape, matrices in zeros.items()}  # of (K, m, n) or (K, n, m)
         self.weights = self._by_shape({parameter: parameter.data for parameter in self.rows})
+
+    @staticmethod
+    def updates(name: str, shape: torch.Size) -> bool:
+        """Whether Muon updates a parameter: the matrices inside the blocks, without routers."""
+        return name.startswith("h.") and len(shape) == 2 and not name.endswith("router.weight")
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override] # there is no closure
@@ -63,21 +76,22 @@ class Muon(torch.optim.Optimizer):
         for shape, buffer in self.buffers.items():
             gradient = torch.stack(gradients[shape]).masked_fill_(bad, 0.0)  # (K, m, n) or (K, n, m), like all below
             buffer.mul_(kept).add_(gradient)
-            update = orthogonal(gradient.add_(buffer, alpha=self.momentum))  # Nesterov momentum
+            update = self.ranks.map(orthogonal, gradient.add_(buffer, alpha=self.momentum))  # Nesterov momentum
             update.mul_(torch.where(bad, 0.0, -group["lr"] * ADAMW_SIZE * max(shape) ** 0.5))
             torch._foreach_add_(self.weights[shape], update.unbind(0))
 
-    def momenta(self) -> dict[nn.Parameter, Tensor]:
-        """The momentum of each parameter, in the parameter's shape; a copy only of those that hold several matrices."""
+    def tensors(self) -> dict[str, Tensor]:
+        """`momentum.NAME` in the parameter's shape; a copy only of those that hold several matrices."""
         waiting = {shape: list(buffer.unbind(0)) for shape, buffer in self.buffers.items()}
         found = {}
         for parameter, sizes in self.rows.items():
             parts = [waiting[torch.Size((size, parameter.shape[1]))].pop(0) for size in sizes]
-            found[parameter] = parts[0] if len(parts) == 1 else torch.cat(parts)
+            found[f"momentum.{self.names[parameter]}"] = parts[0] if len(parts) == 1 else torch.cat(parts)
         return found
 
-    def load_momenta(self, momenta: Mapping[nn.Parameter, Tensor]) -> None:
-        """Restore momenta from `momenta`."""
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore state from `tensors`; raises KeyError if one is missing."""
+        momenta = {p: tensors[f"momentum.{name}"].view_as(p) for p, name in self.names.items()}
         for shape, parts in self._by_shape(momenta).items():
             self.buffers[shape].copy_(torch.stack(parts))
 
@@ -89,18 +103,6 @@ class Muon(torch.optim.Optimizer):
             for part in torch.split(whole, sizes) if len(sizes) > 1 else (whole,):
                 found.setdefault(part.shape, []).append(part)
         return found
-
-
-def is_muons(name: str, shape: torch.Size) -> bool:
-    """Whether Muon updates a parameter: the matrices inside the blocks, without routers."""
-    return name.startswith("h.") and len(shape) == 2 and not name.endswith("router.weight")
-
-
-def muon_over(model: GPT, config: OptimConfig) -> Muon:
-    """Muon for the matrices inside the blocks of a model."""
-    parameters = {name: parameter for name, parameter in model.named_parameters() if is_muons(name, parameter.shape)}
-    rows = [*model.config.qkv_rows]
-    return Muon(parameters, config, {name: rows for name in parameters if name.endswith("attn.c_attn.weight")})
 
 
 def orthogonal(matrices: Tensor) -> Tensor:

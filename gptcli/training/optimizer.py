@@ -1,35 +1,88 @@
 """AdamW and Muon, gradient clipping, float16 loss scaling, and a guard that keeps non-finite numbers out of the
 weights.
 
-The contract of an optimizer: `step` never waits for the device, and changes nothing unless the flag `found_inf`, a
-number on the device, is 0. AdamW's fused kernel keeps it, and so does Muon.
+AdamW updates every parameter that no other optimizer updates. To add one, write a class that keeps the contract of
+`PartialOptimizer` and name it in `OPTIMIZERS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from gptcli.config import OptimConfig
 from gptcli.model.gpt import GPT
-from gptcli.training.muon import muon_over
+from gptcli.training.muon import Muon
+from gptcli.training.ranks import ALONE, Ranks
 from gptcli.training.spikes import SpikeGuard
 
 SMALLEST_SCALE = 1.0
 MAX_SKIPS_IN_A_ROW = 20
 
 
-class Optimizer:
-    """AdamW (Loshchilov & Hutter 2019) or Muon over a model, with all steps from gradients to weights."""
+class PartialOptimizer(Protocol):
+    """An optimizer of some of a model's parameters.
 
-    def __init__(self, model: GPT, config: OptimConfig, dtype: torch.dtype) -> None:
+    `step` never waits for the device, and changes nothing unless `found_inf`, a number on the device, is 0. AdamW's
+    fused kernel keeps this contract too.
+    """
+
+    STATE: ClassVar[int]
+    """Numbers of state for each number of a parameter."""
+    param_groups: list[dict[str, Any]]
+    """Parameters and their learning rate `lr`, as in `torch.optim.Optimizer`."""
+    found_inf: Tensor
+
+    def __init__(self, model: GPT, config: OptimConfig, ranks: Ranks) -> None: ...
+
+    @staticmethod
+    def updates(name: str, shape: torch.Size) -> bool:
+        """Whether this optimizer updates a parameter."""
+        ...
+
+    def step(self) -> None:
+        """Update the parameters from their gradients."""
+        ...
+
+    def zero_grad(self) -> None:
+        """Clear the gradients."""
+        ...
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The state to save, as `STATE NAME.PARAMETER NAME`."""
+        ...
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore state from `tensors`; raises KeyError if one is missing."""
+        ...
+
+
+OPTIMIZERS: dict[str, type[PartialOptimizer]] = {"muon": Muon}
+"""Optimizers beside AdamW, by their names in `optim.optimizer`."""
+ADAMW_STATE = 2
+
+
+def state_numbers(shapes: Mapping[str, torch.Size], config: OptimConfig) -> int:
+    """How many numbers the state of a model's optimizer has; `shapes` are those of its parameters by name."""
+    other = OPTIMIZERS.get(config.optimizer)
+    return sum(
+        shape.numel() * (other.STATE if other and other.updates(name, shape) else ADAMW_STATE)
+        for name, shape in shapes.items()
+    )
+
+
+class Optimizer:
+    """AdamW (Loshchilov & Hutter 2019) and perhaps another optimizer, with all steps from gradients to weights."""
+
+    def __init__(self, model: GPT, config: OptimConfig, dtype: torch.dtype, ranks: Ranks = ALONE) -> None:
         self.names = {parameter: name for name, parameter in model.named_parameters()}
-        self.muon = muon_over(model, config) if config.optimizer == "muon" else None
-        parameters = [p for p in self.names if self.muon is None or p not in self.muon.rows]
-        self.device = parameters[0].device
+        other = OPTIMIZERS.get(config.optimizer)
+        self.other = other(model, config, ranks) if other else None
+        parameters = [p for p, name in self.names.items() if not (other and other.updates(name, p.shape))]
+        self.device = next(iter(self.names)).device
         self.clip = config.grad_clip or float("inf")
         groups = [
             {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
@@ -55,7 +108,7 @@ class Optimizer:
         for optimizer in self.optimizers():
             for group in optimizer.param_groups:
                 group["lr"] = lr
-            self.scaler.unscale_(optimizer)
+            self.scaler.unscale_(optimizer)  # type: ignore[arg-type] # it reads `param_groups` alone
         norm = self._clip()
         bad = (~(torch.isfinite(norm) & torch.isfinite(loss))).float()  # ()
         self.skips += bad
@@ -63,7 +116,7 @@ class Optimizer:
         spike = self.spikes.stands_out(loss, norm).float() if self.spikes else torch.zeros_like(bad)  # ()
         skipped = bad + spike  # ()
         for optimizer in self.optimizers():  # `scaler.step` would ignore a non-finite loss
-            optimizer.found_inf = skipped  # type: ignore[attr-defined]
+            optimizer.found_inf = skipped  # type: ignore[union-attr] # torch reads it so
             optimizer.step()
             optimizer.zero_grad()
         self.scaler.update()
@@ -76,9 +129,9 @@ class Optimizer:
             nn.utils.clip_grads_with_norm_(self.names, self.clip, norm)
         return norm
 
-    def optimizers(self) -> list[torch.optim.Optimizer]:
-        """AdamW, and Muon if it is used."""
-        return [self.adamw, *([self.muon] if self.muon else [])]
+    def optimizers(self) -> list[torch.optim.Optimizer | PartialOptimizer]:
+        """AdamW, and the other optimizer if there is one."""
+        return [self.adamw, *([self.other] if self.other else [])]
 
     def failure(self) -> str:
         """The reason why training cannot continue, "" if it can. Waits for the device.
@@ -98,12 +151,11 @@ class Optimizer:
         return self.spikes.skipped if self.spikes else torch.zeros((), device=self.device)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The state to save: `exp_avg.NAME`, `exp_avg_sq.NAME`, `momentum.NAME` by parameter name, and one `step`.
+        """The state to save: AdamW's `exp_avg.NAME`, `exp_avg_sq.NAME` and one `step`, and the other optimizer's.
 
         AdamW has no state before the first update.
         """
-        momenta = self.muon.momenta() if self.muon else {}
-        tensors = {f"momentum.{self.names[parameter]}": momentum for parameter, momentum in momenta.items()}
+        tensors = self.other.tensors() if self.other else {}
         for parameter in self._adamw_parameters() if self.adamw.state else ():
             name, state = self.names[parameter], self.adamw.state[parameter]
             tensors[f"exp_avg.{name}"] = state["exp_avg"]
@@ -114,8 +166,8 @@ class Optimizer:
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         """Restore state from `tensors`; raises KeyError if one is missing."""
-        if self.muon:
-            self.muon.load_momenta({p: tensors[f"momentum.{self.names[p]}"].view_as(p) for p in self.muon.rows})
+        if self.other:
+            self.other.load_tensors(tensors)
         for parameter in self._adamw_parameters() if "step" in tensors else ():
             name = self.names[parameter]
             self.adamw.state[parameter] = {

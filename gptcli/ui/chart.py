@@ -10,6 +10,7 @@ Point = tuple[float, float]
 _DOT_BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """Bits of U+2800 by column and row, as Unicode numbers the dots."""
 _LABEL_WIDTH = 6
+MARK = "●"
 MAX_POINTS = 2048
 """Points that a curve keeps at most: many for each column of dots, and few enough to draw several times a second."""
 
@@ -39,24 +40,26 @@ class Points:
         return [point for point in means if point[0] >= x]
 
 
-def curve(points: Sequence[Point], *, x_end: float, width: int, height: int) -> list[str]:
-    """Lines of text that draw points (x, y) with x in 0 … `x_end`; the ends of the y axis are labelled.
+def curve(points: Sequence[Point], marks: Sequence[Point] = (), *, x_end: float, width: int, height: int) -> list[str]:
+    """Lines of text that draw points (x, y) with x in 0 … `x_end`, and each of `marks` as `MARK`.
 
-    Points that share a column of dots are averaged; between points the line is straight.
+    The ends of the y axis are labelled. Points that share a column of dots are averaged, marks that share a character
+    too; between points the line is straight.
     """
     columns = max(1, width - _LABEL_WIDTH - 2)
-    means = _filled(_column_means(points, x_end, 2 * columns))
-    low, high = (min(means.values()), max(means.values())) if means else (0.0, 1.0)
+    means, marked = _filled(_column_means(points, x_end, 2 * columns)), _column_means(marks, x_end, columns)
+    heights = [*means.values(), *marked.values()]
+    low, high = (min(heights), max(heights)) if heights else (0.0, 1.0)
     span = (high - low) or 1.0
     cells = [[0] * columns for _ in range(height)]
     for column, y in means.items():
         row = round((high - y) / span * (4 * height - 1))
         cells[row // 4][column // 2] |= _DOT_BITS[column % 2][row % 4]
-    labels = {0: f"{high:.2f}", height - 1: f"{low:.2f}"} if means else {}
-    return [
-        f"{labels.get(row, ''):>{_LABEL_WIDTH}} ┤" + "".join(chr(0x2800 + cell) for cell in line)
-        for row, line in enumerate(cells)
-    ]
+    drawn = [[chr(0x2800 + cell) for cell in line] for line in cells]
+    for column, y in marked.items():
+        drawn[round((high - y) / span * (4 * height - 1)) // 4][column] = MARK
+    labels = {0: f"{high:.2f}", height - 1: f"{low:.2f}"} if heights else {}
+    return [f"{labels.get(row, ''):>{_LABEL_WIDTH}} ┤" + "".join(line) for row, line in enumerate(drawn)]
 
 
 def axis(*, x_end: int, width: int) -> list[str]:

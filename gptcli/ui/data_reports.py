@@ -6,6 +6,7 @@ from rich.console import RenderableType
 
 from gptcli.errors import size
 from gptcli.report.datasets import DatasetList
+from gptcli.report.inspection import CorpusList
 from gptcli.report.text import (
     PIECES,
     DatasetReport,
@@ -15,6 +16,7 @@ from gptcli.report.text import (
     TokenizerSummary,
     TokensReport,
 )
+from gptcli.ui.console import wording
 from gptcli.ui.preparing import ids_in_words
 from gptcli.ui.tables import facts, left, right, table
 
@@ -42,6 +44,23 @@ def dataset_list(report: DatasetList) -> RenderableType:
     return table(
         f"Datasets in {report.root}. Safe to delete: rebuilt from the text when needed", columns, rows, total=total
     )
+
+
+def corpus_list(report: CorpusList) -> list[RenderableType]:
+    """The corpora with a name, and where they come from."""
+    rows = [
+        (corpus.name, "–" if corpus.bytes is None else size(corpus.bytes), corpus.licence, corpus.what)
+        for corpus in report.corpora
+    ]
+    columns = [*left("corpus"), *right("download"), *left("licence", "what")]
+    sources = [
+        (corpus.name, f"pip install 'gptcli[{corpus.needs}]'" if corpus.needs else "", corpus.source)
+        for corpus in report.corpora
+    ]
+    return [
+        table("Corpora, for example: gptcli train shakespeare", columns, rows),
+        table("Sources", left("corpus", "needs", "source"), sources),
+    ]
 
 
 def tokenizer(report: TokenizerReport) -> RenderableType:
@@ -117,5 +136,5 @@ def text(report: TextReport) -> RenderableType:
         ("distinct", f"{report.distinct_characters:,} characters: {alphabet}"),
         ("tokenizer auto", report.tokenizer_reason.removeprefix("Tokenizer: ")),
     ]
-    rows += [("note", note) for note in report.notes]
+    rows += [("note", wording.get()(note)) for note in report.notes]
     return facts(f"Text {report.path}", rows)

@@ -65,11 +65,11 @@ def show_text(events: Iterable[Piece | Sample], count: int, *, before: str, raw:
     try:
         for event in events:
             if isinstance(event, Sample):
-                finished[event.sample] = event
-            elif event.sample == turn:
+                finished[event.index] = event
+            elif event.index == turn:
                 writer.write(event.text)
             else:
-                waiting[event.sample] += event.text
+                waiting[event.index] += event.text
             while turn in finished and turn + 1 < count:
                 turn += 1
                 writer.end_line()
@@ -78,12 +78,12 @@ def show_text(events: Iterable[Piece | Sample], count: int, *, before: str, raw:
         writer.end_line()  # the shell's prompt comes next
         raise
     writer.end_line()
-    return [finished[sample] for sample in sorted(finished)]
+    return [finished[index] for index in sorted(finished)]
 
 
 def show_json(events: Iterable[Piece | Sample], output: Output, *, prompt: str) -> list[Sample]:
     """Print one line of JSON for each sample, in order; returns them."""
-    finished = sorted((event for event in events if isinstance(event, Sample)), key=lambda event: event.sample)
+    finished = sorted((event for event in events if isinstance(event, Sample)), key=lambda event: event.index)
     for sample in finished:
         output.json(as_json(sample, prompt))
     return finished

@@ -15,6 +15,8 @@ from gptcli.config import to_toml
 from gptcli.errors import counted
 from gptcli.model.loss import loss_in_words
 from gptcli.runs.events import (
+    CheckpointBegun,
+    CheckpointSaved,
     EvalMetrics,
     EvalProgress,
     Event,
@@ -29,11 +31,13 @@ from gptcli.runs.events import (
 )
 from gptcli.runs.plan import Plan
 from gptcli.runs.time_left import TimeLeft
-from gptcli.ui.chart import Points, axis, curve
-from gptcli.ui.console import Output, live_display, printable
+from gptcli.ui.chart import MARK, Points, axis, curve
+from gptcli.ui.console import Output, live_display, printable, wording
 from gptcli.ui.preparing import PreparingDisplay, describe, figures, show_skipped
 
 SECONDS_BETWEEN_ROWS = 30.0
+SECONDS_OF_A_LONG_SAVE = 3.0
+"""Time after which a save that is in progress is shown."""
 LOWEST_CURVE, HIGHEST_CURVE = 6, 20
 """Lines of the loss curve, depending on the height of the terminal."""
 LINES_BESIDE_CURVE = 14
@@ -57,10 +61,12 @@ class TrainingDisplay:
     def __enter__(self) -> TrainingDisplay:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._progress:
             self._progress.notice = ""
         self._open.close()
+        if self._preparing and not self._progress and kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._preparing.announce_interruption()
 
     def announce_stop(self) -> None:
         """Say that the training saves and stops. Safe in a signal handler: a live display shows it when it redraws."""
@@ -101,7 +107,8 @@ class _Progress:
         self._step: StepMetrics | None = None
         self._eval: EvalMetrics | None = None
         self._evaluating: EvalProgress | None = None
-        self._losses = Points(self._max_steps)
+        self._saving: tuple[int, float] | None = None  # the step of the save in progress, and when it began
+        self._losses, self._val_losses = Points(self._max_steps), Points(self._max_steps)
         self._spikes = 0
         self._console = output.err
         live = self._console.is_terminal and not output.quiet
@@ -118,13 +125,20 @@ class _Progress:
             self._row_if_time()
         elif isinstance(event, EvalMetrics):
             self._eval, self._now, self._evaluating = event, event.step, None
+            self._val_losses.add(event.step, event.loss)
             self._row()
         elif isinstance(event, SampleDrawn):
             self._print(Text(f"── sample at step {event.step:,} ──", "dim"), Text(printable(event.text)))
+        elif isinstance(event, CheckpointBegun):
+            self._saving = event.step, time.monotonic()
+        elif isinstance(event, CheckpointSaved):
+            self._end_save(event.step)
         elif isinstance(event, SaveFailed):
+            if event.checkpoint:
+                self._end_save(event.step)
             self._output.warn(event.message)
         elif isinstance(event, Note):
-            self._print(Text(printable(event.text)))
+            self._print(Text(printable(wording.get()(event.text))))
 
     def _take_step(self, event: StepMetrics | Heartbeat) -> None:
         self._now, self._evaluating = event.step, None
@@ -133,6 +147,10 @@ class _Progress:
             self._losses.add(event.step, event.loss)
             self._note_spikes(event)
         self._row_if_time()
+
+    def _end_save(self, step: int) -> None:
+        if self._saving and self._saving[0] == step:  # the next save may have begun, and waits for this one
+            self._saving = None
 
     def _note_spikes(self, event: StepMetrics) -> None:
         if event.spikes > self._spikes:
@@ -165,11 +183,13 @@ class _Progress:
         if self._evaluating:
             shown.append(("evaluating", f"{self._evaluating.done / self._evaluating.total:.0%}"))
         elif self._eval and with_evaluation:
-            shown.append(("val", f"{self._eval.loss:.4f}"))
+            shown.append((f"{MARK} val" if self._val_losses and self.live else "val", f"{self._eval.loss:.4f}"))
             shown.append(("best", f"{self._eval.best_loss:.4f} at {self._eval.best_step:,}"))
         if self._step:
             shown.append(("lr", f"{self._step.lr:.2e}"))
             shown.append(("tok/s", f"{self._step.tokens_per_second:,.0f}"))
+        if self._saving and time.monotonic() - self._saving[1] >= SECONDS_OF_A_LONG_SAVE:
+            shown.append(("saving", f"step {self._saving[0]:,}"))
         return shown
 
     def _clock(self) -> str:
@@ -192,11 +212,15 @@ class _Progress:
         if not self._losses or self._console.options.ascii_only:
             return Group(head, figures, *notice)
         settled = self._losses.since(FALL_SHARE * now) or self._losses.since(0)
+        evaluated = self._val_losses.since(FALL_SHARE * now)
         width, room = self._console.width - ECHO_WIDTH, self._console.height - LINES_BESIDE_CURVE
         height = min(max(room, LOWEST_CURVE), HIGHEST_CURVE)
-        lines = curve(settled, x_end=self._max_steps, width=width, height=height)
+        lines = curve(settled, evaluated, x_end=self._max_steps, width=width, height=height)
         lines += axis(x_end=self._max_steps, width=width)
-        return Group(head, figures, Text("\n".join(lines), "cyan", no_wrap=True), *notice)
+        chart = Text("\n".join(lines), "cyan", no_wrap=True)
+        chart.highlight_regex(MARK, "yellow")
+        figures.highlight_regex(MARK, "yellow")
+        return Group(head, figures, chart, *notice)
 
 
 def summary(end: RunFinished) -> str:
@@ -220,7 +244,15 @@ def show_dry_run(output: Output, plan: Plan) -> None:
     if output.as_json:
         data = figures(plan.dataset) | {"dataset": None}  # a dry run keeps no dataset that it made
         config = plan.config.model_dump(mode="json")
-        output.json({"run": str(plan.path), "config": config, "data": data, "memory_bytes": plan.memory})
+        output.json(
+            {
+                "run": str(plan.path),
+                "config": config,
+                "data": data,
+                "memory_bytes": plan.memory,
+                "copy_bytes": plan.copy,
+            }
+        )
     else:
         for note in [describe(plan.dataset), *plan.notes]:
             output.note(note)

@@ -151,7 +151,7 @@ def test_weights_of_8_bits_are_a_quarter_as_many_bytes(tmp_path: Path) -> None:
 
 def test_it_runs_what_users_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = {"updates": 0, "texts": 0}
-    step, generate = Trainer.step, speed.generate
+    step, generate = Trainer.step, speed.stream_samples
 
     def counted_step(trainer: Trainer, *arguments: Any) -> Update | None:
         calls["updates"] += 1
@@ -162,7 +162,7 @@ def test_it_runs_what_users_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         return generate(*arguments, **settings)
 
     monkeypatch.setattr(Trainer, "step", counted_step)
-    monkeypatch.setattr(speed, "generate", counted_generate)
+    monkeypatch.setattr(speed, "stream_samples", counted_generate)
     measured(tmp_path, "--preset", "nano")
     assert calls == {"updates": 2 + speed.MIN_CALLS, "texts": 2 * (1 + speed.MIN_CALLS)}
 

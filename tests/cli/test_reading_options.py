@@ -74,3 +74,16 @@ def test_training_and_scoring_say_what_they_read(cli: CommandLine, tmp_path: Pat
     assert refused.code == 1
     scored = cli("eval", "runs/a", "german.txt", "--json", *hinted(refused.stderr))
     assert scored.code == 0, scored.stderr
+
+
+def test_the_hints_of_inspect_work_as_typed(cli: CommandLine, tmp_path: Path) -> None:
+    """`inspect` reads texts by the defaults; its hints name the command that has the option."""
+    (tmp_path / "two words.csv").write_text("title,summary\na,one\nb,two\n", encoding="utf-8")
+    refused = cli("inspect", "two words.csv")
+    assert "--text-field" in refused.stderr
+    command = re.findall(r"`gptcli ([^`]+)`", refused.stderr)[0]
+    assert cli(*shlex.split(command), "--text-field", "summary").code == 0
+    (tmp_path / "crlf.txt").write_bytes(b"one\r\n" * 20)
+    inspected = cli("inspect", "crlf.txt")
+    assert "--newline lf" in inspected.stdout
+    assert "data.newline" not in inspected.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
@@ -60,6 +61,43 @@ def test_a_signal_during_an_import_ends_at_once(tmp_path: Path) -> None:
     (tmp_path / "module_that_is_stopped.py").write_text("import __main__\n__main__.stop()\n", encoding="utf-8")
     body = f"sys.path.append({str(tmp_path)!r})\ntry: import module_that_is_stopped\nfinally: print('unwound')"
     assert ended(body) == (130, "begun\n", "")
+
+
+READING = """
+import os, signal, sys
+from gptcli.__main__ import main
+from gptcli.dataset import {module}
+
+original = {module}.{function}
+
+def stopped(*arguments, **options):
+    {before}
+    os.kill(os.getpid(), signal.SIGINT)
+
+{module}.{function} = stopped
+sys.argv = ["gptcli", *{arguments!r}]
+main()
+"""
+
+
+@pytest.mark.parametrize("command", [["tokenize", "book.txt", "-o", "made"], ["train", "book.txt", "-o", "made"]])
+def test_ctrl_c_while_reading_says_that_nothing_was_written(cli: CommandLine, corpus: str, command: list[str]) -> None:
+    (cli.folder / "book.txt").write_text(corpus[:20_000], encoding="utf-8")
+
+    def ended_at(module: str, function: str, before: str, *more: str) -> tuple[int, str, str]:
+        code = READING.format(module=module, function=function, before=before, arguments=[*command, *more])
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=cli.folder, capture_output=True, text=True, check=False,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        return done.returncode, done.stdout, done.stderr
+
+    assert ended_at("preparing", "scan", "pass") == (130, "", "Stopped. Nothing was written.\n")
+    assert ended_at("preparing", "scan", "pass", "--quiet") == (130, "", "")
+    assert sorted(path.name for path in cli.folder.rglob("*.json")) == []
+    code, out, err = ended_at("preparing", "open_dataset", "original(*arguments, **options)")
+    assert (code, out, "Nothing was written" in err) == (130, "", False), "the dataset is there"
+    assert [path.name for path in cli.folder.rglob("dataset.json")] == ["dataset.json"]
 
 
 @pytest.mark.parametrize("swallow", ["pass", "raise AttributeError('half imported')"])

@@ -22,7 +22,7 @@ from gptcli.__main__ import main
 PHASES = {
     "reading": ("gptcli.dataset.preparation.scan", 1),
     "tokenizing": ("gptcli.dataset.preparation.write_dataset", 1),
-    "new run": ("gptcli.runs.session.create_run", 1),
+    "new run": ("gptcli.runs.opening.create_run", 1),
     "first step": ("gptcli.training.trainer.accumulate_gradients", 1),
     "a step": ("gptcli.training.trainer.accumulate_gradients", 8),
     "compiling": ("gptcli.training.trainer.compile_hidden", 1),
@@ -30,7 +30,7 @@ PHASES = {
     "best weights": ("gptcli.runs.saving.replace_weights", 2),
     "saving": ("gptcli.runs.saving.save_checkpoint", 2),
     "retention": ("gptcli.runs.saving.prune_checkpoints", 3),
-    "sampling": ("gptcli.generation.stream.generate", 1),
+    "sampling": ("gptcli.generation.stream.stream_samples", 1),
 }
 """The function with which a phase begins, and the number of the call."""
 IN_THE_THREAD = ("best weights", "saving", "retention")

@@ -137,3 +137,63 @@ def test_a_preview_says_what_tokenize_would_read_and_writes_nothing(tmp_path: Pa
     again = tokenize(texts, tmp_path / "out", settings={"data.exclude": ["*.markdown"]})
     assert again.reused
     assert any("files found" in note for note in again.notes)
+
+
+def test_a_link_to_a_file_of_the_same_folder_is_skipped(tmp_path: Path) -> None:
+    file_of(tmp_path, "texts/b.txt", "text")
+    (tmp_path / "texts/a.txt").symlink_to("b.txt")
+    (tmp_path / "texts/c.txt").hardlink_to(tmp_path / "texts/b.txt")
+    (tmp_path / "texts/sub").mkdir()
+    (tmp_path / "texts/sub/b.txt").symlink_to(tmp_path / "texts/b.txt")
+    file_of(tmp_path, "outside/d.txt", "more")
+    (tmp_path / "texts/d.txt").symlink_to(tmp_path / "outside/d.txt")
+    seen = look_at(tmp_path / "texts")
+    assert [source.name for source in seen.sources] == ["b.txt", "d.txt"], "the file itself, not its links"
+    assert [(one.name, one.reason) for one in seen.summary.skipped] == [
+        (name, "repeated by links") for name in ("c.txt", "a.txt", "sub/b.txt")
+    ]
+
+
+def test_a_linked_folder_is_not_entered_and_counted(tmp_path: Path) -> None:
+    file_of(tmp_path, "texts/a.txt", "text")
+    (tmp_path / "texts/all").symlink_to(tmp_path)
+    assert [(one.name, one.reason) for one in look_at(tmp_path / "texts").summary.skipped] == [
+        ("all/", "linked folders")
+    ]
+
+
+def test_files_of_a_folder_that_cannot_be_read_are_skipped_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of them is kept: no document, no character, and no copy that a later file could repeat."""
+    rows = [f'{{"text": "a row, number {number}, of {number * 7} that were written once"}}\n' for number in range(150)]
+    file_of(tmp_path, "a.json", '{"text": "first"}\n' + "".join(rows) + '{"text": "ξ"}\n{"text": [}\n')
+    file_of(tmp_path, "b.docx", b"PK\x03\x04\xff")
+    file_of(tmp_path, "c.txt", "caf\xe9".encode("utf-16"))
+    file_of(tmp_path, "d.jsonl", "".join(rows[:10]))
+    file_of(tmp_path, "e.txt", "secret")
+    with pytest.raises(CorpusError, match=r"a\.json', line 153") as caught:
+        look_at(tmp_path)
+    assert "`data.errors = skip`" in caught.value.hint
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "e.txt")
+    for dedup in ("off", "exact", "near"):
+        if dedup == "near":
+            pytest.importorskip("rensa")
+        seen = look_at(tmp_path, errors="skip", dedup=dedup)
+        assert [(source.name, source.findings.format) for source in seen.sources] == [("d.jsonl", "jsonl")]
+        assert [document.source.name for document in seen.documents] == ["d.jsonl"] * 10
+        assert "ξ" not in seen.alphabet
+        assert seen.beginnings[0].startswith("a row")
+        assert {one.name: one.reason for one in seen.summary.skipped} == dict.fromkeys(
+            ["a.json", "b.docx", "c.txt", "e.txt"], "unreadable"
+        )
+        assert any("first unreadable file: '" in note and "a.json', line 153" in note for note in seen.notes)
+    with pytest.raises(CorpusError, match=r"b\.docx' cannot be read"):
+        look_at(tmp_path / "b.docx", errors="skip")
+
+
+def test_a_folder_without_text_says_what_was_skipped(tmp_path: Path) -> None:
+    file_of(tmp_path, "a.txt", b"\0")
+    file_of(tmp_path, "b.txt", " ")
+    with pytest.raises(CorpusError, match="1 binary, 1 blank"):
+        look_at(tmp_path)

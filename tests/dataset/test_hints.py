@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+import lzma
 import shlex
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from gptcli.errors import CorpusError, GptcliError, TokenizerError
 from gptcli.report.text import describe_tokens
 from gptcli.tokenizer.char import char_tokenizer
 from gptcli.tokenizer.tokenizer import Tokenizer
+from tests.dataset.test_sources import look_at
 
 
 def refused(path: str | Path, skip_unknown: Tokenizer | None = None) -> CorpusError:
@@ -92,3 +95,50 @@ def test_inspecting_unknown_characters_names_no_option_that_inspect_lacks(tmp_pa
         describe_tokens(tokenize(tmp_path / "abc.txt", tmp_path / "d").dataset.path, tmp_path / "zh.txt")
     assert "世" in caught.value.message
     assert "`" not in caught.value.hint
+
+
+OTHER_FORMATS = {
+    "a.doc": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\0", ".docx"),
+    "a": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\0", ".docx"),
+    "a.xls": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\0", ".csv"),
+    "a.xlsx": (b"PK\x03\x04\0\xff", ".csv"),
+    "a.pptx": (b"PK\x03\x04\0\xff", "PDF"),
+    "a.mobi": (b"Book\0\xff", ".epub"),
+    "a.rtf": (b"{\\rtf1\\ansi text}", ".docx"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_FORMATS)
+def test_documents_of_other_programs_are_named_with_the_format_to_save_as(name: str, tmp_path: Path) -> None:
+    content, wanted = OTHER_FORMATS[name]
+    (tmp_path / name).write_bytes(content)
+    assert wanted in refused(tmp_path / name).hint
+
+
+def test_rtf_can_be_read_as_characters(tmp_path: Path) -> None:
+    (tmp_path / "a.rtf").write_bytes(OTHER_FORMATS["a.rtf"][0])
+    assert "`data.format = text`" in refused(tmp_path / "a.rtf").hint
+    assert look_at(tmp_path / "a.rtf", format="text").characters == len(OTHER_FORMATS["a.rtf"][0])
+
+
+DAMAGED = {
+    "a.txt.gz": (b"no archive", "is no .gz file", "Rename"),
+    "b.txt.gz": (gzip.compress(b"text" * 99)[:-9], "it is cut off", "again"),
+    "a.txt.xz": (lzma.compress(b"text" * 99)[:-6] + b"??????", "cannot be unpacked", "again"),
+    "a.parquet": (b"PAR1 and more than eight bytes", "cut off, or no Parquet", "again"),
+    "a.pdf": (b"nothing", "does not begin as a PDF", "new PDF"),
+    "b.pdf": (b"%PDF-1.4 nothing", "it is cut off", "new PDF"),
+    "a.docx": (b"PK\x03\x04 cut off", "it is cut off", "Word"),
+    "a.html": (b"<meta charset=gbk><p>\x81\xff", "byte 0x81 cannot be decoded as gb18030", "browser"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damage_is_told_in_our_words(name: str, tmp_path: Path) -> None:
+    package = {"parquet": "pyarrow", "pdf": "pypdf", "html": "lxml"}.get(name.rpartition(".")[2])
+    pytest.importorskip(package or "gptcli")
+    content, words, hint = DAMAGED[name]
+    (tmp_path / name).write_bytes(content)
+    error = refused(tmp_path / name)
+    assert words in error.message
+    assert hint in error.hint

@@ -9,6 +9,7 @@ import io
 import json
 import lzma
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from hypothesis import strategies as st
 from gptcli.dataset import sources
 from gptcli.dataset.corpus import Corpus
 from gptcli.dataset.readers import READERS, read_documents
-from gptcli.dataset.rows import json_values, row, table
+from gptcli.dataset.rows import json_values, row, table, tsv
 from gptcli.dataset.rows.documents import row_reader
+from gptcli.dataset.rows.tsv import OpenQuoteError, TsvRecords
 from gptcli.dataset.sources import Source
 from gptcli.errors import ConfigError, CorpusError
 from tests.dataset.test_sources import file_of, look_at
@@ -106,7 +108,7 @@ def test_plain_text_can_be_packed_and_damage_is_named(tmp_path: Path, packed: st
     content = PACKED[packed](b"some text, which is long enough to be cut\n" * 9000)
     assert look_at(file_of(tmp_path, f"a.txt{packed}", content)).characters == 42 * 9000
     for bad in (content[:-9], content[:20], b"no archive", b"not packed" + content):
-        with pytest.raises(CorpusError, match=f"a.txt{packed}' (is damaged|is empty)"):
+        with pytest.raises(CorpusError, match=f"a.txt{packed}' (is damaged|is no {packed} file|is empty)"):
             look_at(file_of(tmp_path, f"a.txt{packed}", bad))
 
 
@@ -187,7 +189,7 @@ def test_the_column_can_be_stated(tmp_path: Path) -> None:
     path = file_of(tmp_path, "a.jsonl", as_lines([{"a": {"b": "inner"}, "a.c": "dotted", "text": "t", "m": []}]))
     assert documents(path, text_field="a.b") == ["inner"]
     assert documents(path, text_field="a.c") == ["dotted"]
-    with pytest.raises(CorpusError, match=r"no column 'x': its columns are 'a', 'a.c', 'text', 'm'"):
+    with pytest.raises(CorpusError, match=r"no column 'x': its columns are 'a.b', 'a.c', 'text', 'm'"):
         look_at(path, text_field="x")
     path = file_of(tmp_path, "a.parquet", as_parquet([{"a": {"b": "inner"}, "text": "t"}]))
     assert documents(path, text_field="a.b") == ["inner"]
@@ -210,7 +212,13 @@ BAD_ROWS: dict[str, tuple[str, str, str, int]] = {
     "half a character": ("a.jsonl", '{"text": "a"}\n{"text": "\\ud83d!"}\n', "line 2: it has half a character", 2),
     "too many fields": ("a.csv", "n,text\n1,a\n2,b,c\n", "line 3: it has 3 fields, and the table has 2", 1),
     "deep": ("a.jsonl", '{"text": "a"}\n' + "[" * 100_000 + "\n", "line 2: it is nested too deeply", 1),
-    "a huge number": ("a.jsonl", '{"text": "a"}\n{"n": ' + "9" * 5000 + "}\n", "line 2: it is not JSON", 1),
+    "a huge number": (
+        "a.jsonl",
+        '{"text": "a", "n": ' + "9" * 5000 + '}\n{"text": ' + "9" * 5000 + "}\n",
+        "line 2: 'text' is a number",
+        1,
+    ),
+    "an open quote in TSV": ("a.tsv", 'text\tn\n"a\nb\t1\n', "line 2: a quoted field begins here and never ends", 1),
 }
 
 
@@ -241,12 +249,24 @@ BAD_FILES: dict[str, tuple[str, str, str]] = {
     "deep": ("a.json", "[" * 100_000, "nested too deeply"),
     "no array": ("a.json", "12", "no array of rows"),
     "an object": ("a.json", '{"name": "my program", "version": 1}', "holds a single JSON object"),
-    "quote": ("a.csv", 'text\n"a"b\n', "line 2: it is not CSV"),
-    "open quote": ("a.csv", 'text\nx\n"a\nb\n', "line 3: it is not CSV"),
+    "quote": ("a.csv", 'text\n"a"b\n', "line 2: a quoted field has text between its closing"),
+    "open quote": ("a.csv", 'text\nx\n"a\nb\n', "line 3: a quoted field begins here and never ends: 2 lines"),
+    "a stray pair": ("a.csv", 'text,n\n"a,1\nb,2\nc" d,3\n', "line 2: a quoted field .*, after 3 lines"),
+    "returns alone": ("a.csv", "n,text\r1,a\r2,b\r", "line 1: it has a carriage return"),
+    "returns alone in TSV": ("a.tsv", "n\ttext\r1\ta\r", "line 1: it has a carriage return"),
+    "the text twice": ("a.csv", "text,n,text\na,1,b\n", "2 columns called 'text'"),
+    "an answer twice": ("a.csv", "prompt,output,output\na,b,c\n", "2 columns called 'output'"),
+    "a sentence as name": ("a.csv", "The first sentence.\nThe second.\n", "seems to begin without the names"),
+    "a number as name": ("a.csv", "1,one\n2,two\n", "seems to begin without the names"),
+    "an object as text": (
+        "a.jsonl",
+        '{"id": 1, "meta": {"title": "a", "n": {"x": "b"}}}\n',
+        "'id', 'meta.title', 'meta.n.x'",
+    ),
     "not Parquet": ("a.parquet", "PAR1 and more than eight bytes", "no Parquet file|further packages"),
     "empty": ("a.jsonl", "", "is empty"),
-    "only a header": ("a.csv", "n,text\n", "is empty"),
-    "blank rows": ("a.jsonl", '{"text": " "}\n', "is blank"),
+    "only a header": ("a.csv", "n,text\n", "it has no rows"),
+    "blank rows": ("a.jsonl", '{"text": " "}\n' * 3, "it has 3 rows, blank in column 'text'"),
 }
 
 
@@ -269,7 +289,7 @@ def test_an_object_in_a_folder_is_skipped(tmp_path: Path) -> None:
 def test_a_row_that_is_too_long_is_refused_before_it_is_read_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (row, json_values, table):
+    for module in (row, json_values, table, tsv):
         monkeypatch.setattr(module, "MAX_ROW_CHARACTERS", 300_000)
     taken = 0
 
@@ -278,7 +298,7 @@ def test_a_row_that_is_too_long_is_refused_before_it_is_read_whole(
         taken += size
 
     long = {"text": "x" * 5_000_000}
-    for suffix in (".jsonl", ".json", ".csv"):
+    for suffix in (".jsonl", ".json", ".csv", ".tsv"):
         path = file_of(tmp_path, f"a{suffix}", FORMATS[suffix]([long, long]))
         taken = 0
         with pytest.raises(CorpusError, match=r"line [12]: it has more than"):
@@ -307,3 +327,97 @@ def test_rows_are_read_one_by_one(tmp_path: Path) -> None:
 def test_semicolons_separate_columns_too(tmp_path: Path) -> None:
     path = file_of(tmp_path, "a.csv", "\ufeffn;text\r\n1;one, two\r\n2;three\r\n")
     assert documents(path) == ["one, two", "three"]
+
+
+def test_rows_that_were_all_skipped_are_counted_with_the_first_reason(tmp_path: Path) -> None:
+    path = file_of(tmp_path, "texts/a.jsonl", "\n{bad\n{worse\n")
+    with pytest.raises(CorpusError, match=r"2 cannot be read \(the first: line 2: it is not JSON") as caught:
+        look_at(path, errors="skip")
+    assert "`data.format = text`" in caught.value.hint
+    with pytest.raises(CorpusError, match=r"1 cannot be read .*, and 1 are blank"):
+        look_at(file_of(tmp_path, "b.jsonl", '{"text": " "}\n{bad\n'), errors="skip")
+    file_of(tmp_path, "texts/b.txt", "text")
+    skipped = look_at(tmp_path / "texts", errors="skip").summary.skipped
+    assert [(one.name, one.reason) for one in skipped] == [("a.jsonl", "without a row that can be read")]
+
+
+TSV_RECORDS: dict[str, tuple[str, list[str]]] = {
+    "inches": ('1\ta 5" pipe\n2\t6"\n3\tx\n', ['a 5" pipe', '6"', "x"]),
+    "a stray mark": ('1\t"open\n2\ttwo\n3\tthree"\n', ['"open', "two", 'three"']),
+    "a stray mark in the last row": ('1\tone\n2\t"open', ["one", '"open']),
+    "speech": ('1\t"Yes," he said.\n2\t"No."\n', ['"Yes," he said.', "No."]),
+    "quoted by Excel": ('1\t"a ""b"" c"\r\n2\t"d\te"\r\n', ['a "b" c', "d\te"]),
+    "quoted over lines": ('1\t"a\n\nb"\n2\tc\n', ["a\n\nb", "c"]),
+    "quoted, then another": ('"1"\t"a\r\nb"\n2\t"c\nd"\n', ["a\r\nb", "c\nd"]),
+    "nothing quoted": ('1\t""\n2\t"\n3\tx\n', ['"', "x"]),
+}
+
+
+@pytest.mark.parametrize(("rows", "wanted"), TSV_RECORDS.values(), ids=TSV_RECORDS)
+def test_marks_in_tsv(tmp_path: Path, rows: str, wanted: list[str]) -> None:
+    assert documents(file_of(tmp_path, "a.tsv", f"n\ttext\n{rows}")) == wanted
+    assert documents(file_of(tmp_path, "a.csv", f"n\ttext\n{rows}")) == wanted, "tabs separate the columns of this too"
+
+
+@some
+@given(rows=st.lists(texts, min_size=1, max_size=5), chunk=st.integers(8, 40))
+def test_tsv_as_spreadsheets_quote_it(tmp_path_factory: pytest.TempPathFactory, rows: list[str], chunk: int) -> None:
+    """The csv module quotes as they do. A text with both tabs and line ends may look like two rows."""
+    rows = [f"x{text}".replace("\0", "").replace("\t" if "\n" in text else "\0", " ") for text in rows]
+    for columns in (("n", "text"), ("text", "n")):
+        table = [{name: {"text": text, "n": 12.5}[name] for name in columns} for text in rows]
+        path = file_of(tmp_path_factory.getbasetemp(), "any.tsv", as_csv(table, "\t"))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sources, "CHUNK_BYTES", chunk)
+            assert documents(path) == rows
+
+
+def test_a_quote_that_never_ends_is_followed_for_one_row_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every line is looked ahead at a few times at most, however many open quotes there are."""
+    looks = 0
+
+    class Counted(str):
+        def count(self, *place: Any) -> int:
+            nonlocal looks
+            looks += 1
+            return super().count(*place)
+
+    records = TsvRecords(iter([Counted('"open\n'), *[Counted("x\n")] * 99] * 50), 1)
+    for _ in range(50 * 100):
+        with suppress(OpenQuoteError):
+            records.take(2)
+    assert looks <= 4 * 50 * 100
+
+
+def test_excel_names_the_separator_in_the_first_line(tmp_path: Path) -> None:
+    path = file_of(tmp_path, "a.csv", "\ufeffsep=;\r\nn;text\r\n1;one, two\r\n2;x;y\r\n")
+    with pytest.raises(CorpusError, match="line 4: it has 3 fields"):
+        look_at(path)
+    assert documents(path, errors="skip") == ["one, two"]
+
+
+def test_short_rows_are_counted(tmp_path: Path) -> None:
+    path = file_of(tmp_path, "a.csv", "n,text,m\n1,a,b\n2\n\n3,c\n")
+    assert documents(path) == ["a", "c"]
+    notes = look_at(path).notes
+    assert any(note.startswith("Fewer fields than columns in 2 rows") for note in notes)
+    assert "Skipped 2 blank rows." in notes
+
+
+@pytest.mark.parametrize(("name", "is_noted"), [("headline", True), ("Text", False), ("body", False)])
+def test_the_names_in_the_first_row_are_noted_unless_usual(tmp_path: Path, name: str, is_noted: bool) -> None:
+    path = file_of(tmp_path, "a.csv", f"n,{name}\n1,one\n2,two\n")
+    assert is_noted == any(f"'n', '{name}'" in note for note in look_at(path).notes)
+    assert not any("first row" in note for note in look_at(path, text_field=name).notes)
+
+
+def test_the_user_knows_the_names_better(tmp_path: Path) -> None:
+    path = file_of(tmp_path, "a.csv", "What do you think of it.\nNot much\n")
+    assert documents(path, text_field="What do you think of it.") == ["Not much"]
+
+
+def test_an_object_is_no_text_but_its_columns_may_be(tmp_path: Path) -> None:
+    path = file_of(tmp_path, "a.jsonl", '{"meta": {"title": "a", "n": 1}}\n')
+    with pytest.raises(CorpusError, match=r"'meta.title', 'meta.n'") as caught:
+        look_at(path, text_field="meta")
+    assert "`data.text_field = meta.title`" in caught.value.hint

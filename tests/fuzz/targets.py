@@ -41,7 +41,7 @@ from gptcli.dataset.splits import PartReader, split_parts
 from gptcli.generation.context_window import require_memory
 from gptcli.generation.loaded_model import open_model
 from gptcli.generation.prompt import read_prompt
-from gptcli.generation.stream import generate
+from gptcli.generation.stream import stream_samples
 from gptcli.interop.huggingface import config_to_hf, tensors_to_hf
 from gptcli.report.inspection import inspect
 from gptcli.report.run import evaluations, list_runs
@@ -191,7 +191,7 @@ class Weights(Target):
     def run(self) -> None:
         folder = open_model(self.folder)
         config = SamplingConfig(max_new_tokens=2)
-        list(generate(folder.model, folder.tokenizer, [folder.start_id], config, end_id=folder.end_id))
+        list(stream_samples(folder.model, folder.tokenizer, [folder.start_id], config, end_id=folder.end_id))
 
 
 class HuggingFaceConfig(Target):
@@ -219,7 +219,7 @@ class HuggingFaceConfig(Target):
             inspect(self.folder)
         folder = open_model(self.folder)
         config = SamplingConfig(max_new_tokens=2)
-        list(generate(folder.model, folder.tokenizer, [folder.start_id], config, end_id=folder.end_id))
+        list(stream_samples(folder.model, folder.tokenizer, [folder.start_id], config, end_id=folder.end_id))
 
 
 class Corpus(Target):
@@ -322,7 +322,7 @@ class SamplingOptions(Prompt):
         config = parse_section(SamplingConfig, self.options)
         require_memory(self.model.model, config.num_samples, SAMPLES_MEMORY)
         config = config.model_copy(update={"max_new_tokens": min(3, config.max_new_tokens)})
-        list(generate(self.model.model, self.model.tokenizer, [1, 2], config, end_id=self.model.end_id))
+        list(stream_samples(self.model.model, self.model.tokenizer, [1, 2], config, end_id=self.model.end_id))
 
 
 class Resume(Target):

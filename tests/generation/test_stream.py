@@ -9,7 +9,7 @@ import torch
 
 from gptcli.config import ModelConfig, SamplingConfig
 from gptcli.generation.sampler import Sampler
-from gptcli.generation.stream import Piece, Sample, generate
+from gptcli.generation.stream import Piece, Sample, stream_samples
 from gptcli.model.gpt import GPT
 from gptcli.tokenizer.bpe import train_bpe
 from gptcli.tokenizer.char import char_tokenizer
@@ -27,19 +27,19 @@ def finished(events: Iterable[Piece | Sample]) -> list[Sample]:
     pieces: dict[int, str] = {}
     done: dict[int, Sample] = {}
     for event in events:
-        assert event.sample not in done, "nothing comes after the end"
+        assert event.index not in done, "nothing comes after the end"
         if isinstance(event, Sample):
-            done[event.sample] = event
-            assert pieces.get(event.sample, "") == event.text
+            done[event.index] = event
+            assert pieces.get(event.index, "") == event.text
         else:
             assert event.text, "no empty pieces"
-            pieces[event.sample] = pieces.get(event.sample, "") + event.text
+            pieces[event.index] = pieces.get(event.index, "") + event.text
     return [done[sample] for sample in sorted(done)]
 
 
 def texts(model: GPT, prompt: str, **settings: object) -> list[str]:
     config = SamplingConfig.model_validate(settings)
-    return [one.text for one in finished(generate(model, LETTERS, LETTERS.encode(prompt), config))]
+    return [one.text for one in finished(stream_samples(model, LETTERS, LETTERS.encode(prompt), config))]
 
 
 def check_samples_alone(model: GPT, **settings: object) -> None:
@@ -81,13 +81,13 @@ def test_greedy_is_the_argmax_of_uncached_passes() -> None:
 def test_one_prompt_and_three_new_tokens() -> None:
     """[1, 5] → [1, 8]."""
     model, prompt = random_model(CONFIG), LETTERS.encode("abcde")
-    (one,) = finished(generate(model, LETTERS, prompt, SamplingConfig(max_new_tokens=3, seed=1)))
+    (one,) = finished(stream_samples(model, LETTERS, prompt, SamplingConfig(max_new_tokens=3, seed=1)))
     assert torch.tensor([prompt + LETTERS.encode(one.text)]).shape == (1, 8)
 
 
 def test_past_the_window() -> None:
     config = SamplingConfig(max_new_tokens=40, seed=3)
-    (one,) = finished(generate(random_model(CONFIG), LETTERS, LETTERS.encode("ab"), config))
+    (one,) = finished(stream_samples(random_model(CONFIG), LETTERS, LETTERS.encode("ab"), config))
     assert (one.tokens, one.slides, one.finish_reason) == (40, 4, "length")
 
 
@@ -104,7 +104,7 @@ def generated(monkeypatch: pytest.MonkeyPatch, *rows: str, end: Iterable[int] = 
     ids = [[LETTERS.end_of_text if char == "|" else LETTERS.encode(char)[0] for char in row] for row in rows]
     model = script(monkeypatch, ids, LETTERS.vocab_size)
     config = SamplingConfig.model_validate({"temperature": 0, "num_samples": len(rows), "seed": 1, **settings})
-    return finished(generate(model, LETTERS, [0], config, end_id=LETTERS.end_of_text))
+    return finished(stream_samples(model, LETTERS, [0], config, end_id=LETTERS.end_of_text))
 
 
 def test_rows_end_each_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +139,7 @@ def test_speed_is_that_after_the_first_token(monkeypatch: pytest.MonkeyPatch) ->
     now = iter([10.0, 12.0, 12.5])  # start, first token, end: two seconds of prefill, half a second for 5 tokens
     model = script(monkeypatch, [[0]], LETTERS.vocab_size)
     config = SamplingConfig(temperature=0, max_new_tokens=6)
-    (one,) = finished(generate(model, LETTERS, [0], config, clock=lambda: next(now)))
+    (one,) = finished(stream_samples(model, LETTERS, [0], config, clock=lambda: next(now)))
     assert (one.first_token_seconds, one.seconds, one.tokens_per_second) == (2.0, 2.5, 10.0)
 
 
@@ -156,7 +156,7 @@ def byte_pieces(monkeypatch: pytest.MonkeyPatch, data: bytes, **settings: object
     tokenizer = byte_tokenizer()
     model = script(monkeypatch, [byte_ids(tokenizer, data)], tokenizer.vocab_size)
     config = SamplingConfig.model_validate({"temperature": 0, "max_new_tokens": len(data), **settings})
-    return generate(model, tokenizer, [0], config)
+    return stream_samples(model, tokenizer, [0], config)
 
 
 def test_characters_come_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def test_every_knob_changes_the_logits() -> None:
 
 
 def _unmasked(plain: Any) -> Any:
-    return lambda q, k, v, dropout=0.0, window=None, seen=None: plain(q, k, v, dropout)
+    return lambda q, k, v, dropout=0.0, window=None, mask=None: plain(q, k, v, dropout)
 
 
 def _tiled(plain: Any) -> Any:

@@ -15,11 +15,11 @@ from gptcli.checkpoints.checkpoint import newest_checkpoint
 from gptcli.config.values import nest
 from gptcli.dataset.folder import Dataset
 from gptcli.dataset.preparing import tokenize
+from gptcli.runs import session
 from gptcli.runs.decision import decide
 from gptcli.runs.events import EvalProgress, Event
 from gptcli.runs.plan import Plan, plan_for
 from gptcli.runs.request import Request
-from gptcli.runs.session import train
 
 CPU = torch.device("cpu")
 
@@ -82,7 +82,7 @@ def carry_out(
         is_evaluating = isinstance(last, EvalProgress) and last.done < last.total
         return stop_after is not None and not is_evaluating and next(asked) >= stop_after
 
-    for event in train(made, should_stop):
+    for event in session.carry_out(made, should_stop):
         events.append(event)
     return events
 

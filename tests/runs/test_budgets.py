@@ -18,6 +18,7 @@ from gptcli.runs import completion, pace, saving, session
 from gptcli.runs.budget import why_finished
 from gptcli.runs.completion import epoch_steps
 from gptcli.runs.events import CheckpointSaved, EvalMetrics, Event, Heartbeat, RunFinished, SampleDrawn, StepMetrics
+from gptcli.runs.pace import Pace
 from gptcli.training.evaluation import Evaluation
 from gptcli.training.trainer import Trainer, Update
 from tests.runs.small_runs import CPU, carry_out, plan, run, series
@@ -125,13 +126,13 @@ def test_time(dataset: Dataset, tmp_path: Path, clock: Clock) -> None:
 
 def test_steps_within_a_time(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of steps is derived from a measurement before the first one; it stays on resume."""
-    monkeypatch.setattr(pace, "measure_pace", lambda config, dataset, device: (0.5, 0.0))
+    monkeypatch.setattr(completion, "measure_pace", lambda *_args, **_options: Pace(0.5))
     flags = {"train.max_time": "100s", "train.max_steps": None, "train.eval_every": 10}
     made = plan(dataset, tmp_path / "run", flags)
     # An evaluation scores 500 tokens at a third of an update's 64 per half second: 1.302 s every 10 steps.
     assert made.config.train.max_steps == int(100 / (0.5 + 500 / 64 * 0.5 / 3 / 10)) == 158
     run(dataset, tmp_path / "run", flags, stop_after=2)
-    monkeypatch.setattr(pace, "measure_pace", lambda config, dataset, device: (5.0, 0.0))
+    monkeypatch.setattr(completion, "measure_pace", lambda *_args, **_options: Pace(5.0))
     assert plan(dataset, tmp_path / "run", flags).config.train.max_steps == 158
 
 
@@ -189,10 +190,11 @@ def test_pace_is_the_median_and_leaves_no_trace(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = plan(dataset, tmp_path / "run").config
-    ticks = iter([0, 7, 0, 50, 0, 40, 0, 3, 0, 1, 0, 2, 0, 9, 0, 8])  # compiling, two warm-up steps, five others
+    # One sequence: two steps, of which the second counts. All four: compiling, two steps that warm up, five others.
+    ticks = iter([0, 0, 0, 1, 0, 0.01, 0, 7, 0, 0.05, 0, 0.04, 0, 0.03, 0, 0.01, 0, 0.02, 0, 0.09, 0, 0.08])
     monkeypatch.setattr(pace, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
     before = torch.get_rng_state()
-    assert pace.measure_pace(config, dataset, CPU) == (3.0, 7.0)
+    assert pace.measure_pace(config, dataset, CPU, compiles=True) == Pace(0.03, 7.0)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -310,3 +312,13 @@ def test_flags_set_the_budget_against_a_config_file_with_steps(dataset: Dataset,
     config = plan(dataset, tmp_path / "run", options, file=file).config
     assert config.train.max_steps == round(4 * epoch_steps(config, dataset)) != 3
     assert plan(dataset, tmp_path / "run", {"train.max_steps": None}, file=file).config.train.max_steps == 3
+
+
+def test_of_a_large_batch_only_a_part_is_measured(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One sequence takes a second, so that two of four are measured; they take three seconds."""
+    config = plan(dataset, tmp_path / "run").config
+    ticks = iter([0, 0, 0, 1, 0, 1, 0, 0, 0, 9, 0, 3])
+    monkeypatch.setattr(pace, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+    assert pace.measure_pace(config, dataset, CPU) == Pace(6.0)

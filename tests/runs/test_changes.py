@@ -82,6 +82,18 @@ def test_another_text(folder: Path) -> None:
     assert "trained on 'book', not on 'other'" in refused("other.txt").message
 
 
+def test_a_text_of_the_same_name_in_another_folder(folder: Path) -> None:
+    (folder / "other").mkdir()
+    (folder / "other/book.txt").write_text((folder / "book.txt").read_text()[300:])
+    with pytest.raises(UsageError) as caught:
+        gptcli.plan("other/book.txt", settings=SHORT, preset="nano")
+    assert "another text of the same name" in caught.value.message
+    assert caught.value.hint.endswith("to start over, use `out = runs/book-2`.")
+    for _ in range(2):  # the second time it resumes
+        assert gptcli.train("other/book.txt", "runs/book-2", settings=SHORT, preset="nano").path == Path("runs/book-2")
+    assert "same name" not in refused("other/book.txt").message, "the run was named"
+
+
 def test_another_tokenizer(folder: Path) -> None:
     error = refused("book.txt", {"tokenizer.kind": "bpe"})
     assert "another tokenizer" in error.message

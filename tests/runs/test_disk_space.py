@@ -13,12 +13,12 @@ from gptcli.dataset.folder import Dataset
 from gptcli.errors import StorageError, size
 from gptcli.runs.decision import decide
 from gptcli.runs.plan import plan_for
+from tests.optimizers import EACH_OPTIMIZER
 from tests.runs.small_runs import CPU, carry_out, plan, request, run
 
 LARGER: dict[str, Any] = {"model.n_embd": 128, "model.n_layer": 2, "train.max_steps": 2, "train.save_every": 2}
 KINDS: dict[str, dict[str, Any]] = {
-    "adamw": {"optim.optimizer": "adamw"},
-    "muon": {"optim.optimizer": "muon"},
+    **EACH_OPTIMIZER,
     "muon with experts": {"optim.optimizer": "muon", "model.n_expert": 4, "optim.skip_spikes": 6.0},
     "untied": {"model.tied": False},
     "modern": {

@@ -26,9 +26,10 @@ from gptcli.errors import UsageError
 from gptcli.generation.loaded_model import open_model
 from gptcli.interop.huggingface import tensors_to_hf
 from gptcli.model import resize
-from gptcli.runs import pretrained, session
+from gptcli.runs import opening, pretrained, session
 from gptcli.runs.completion import epoch_steps
 from gptcli.runs.events import Event
+from gptcli.runs.rhythm import EVALUATIONS
 from gptcli.tokenizer.tokenizer import load_tokenizer
 from gptcli.training.trainer import Trainer
 from tests.model.reference import assert_close
@@ -149,7 +150,7 @@ def test_the_recipe_lies_between_preset_and_file(trained: Path, folder: Path) ->
     }
     steps = recipe["train"]["max_steps"]
     assert steps < PRESETS["nano"]["train"]["max_steps"]
-    assert recipe["train"]["eval_every"] == recipe["train"]["save_every"] == -(-steps // 10)
+    assert recipe["train"]["eval_every"] == recipe["train"]["save_every"] == -(-steps // EVALUATIONS)
     (folder / "c.toml").write_text("[optim]\nlr = 0.5\n[train]\nbatch_size = 5\n")
     file = config("-c", "c.toml")
     assert (file["optim"]["lr"], file["train"]["batch_size"]) == (0.5, 5)
@@ -359,7 +360,7 @@ def test_control_a_resume_that_restores_nothing(
 
     begin(dataset, trained, folder / "cut", stop_after=3)
     begin(dataset, trained, folder / "whole")
-    monkeypatch.setattr(session, "restore", restore)
+    monkeypatch.setattr(opening, "restore", restore)
     begin(dataset, trained, folder / "cut")
     with pytest.raises(AssertionError):
         assert_same_end(folder / "cut", folder / "whole")

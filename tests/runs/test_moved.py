@@ -15,7 +15,7 @@ from gptcli.dataset.folder import Dataset
 from gptcli.generation.loaded_model import open_model
 from gptcli.runs.events import CheckpointSaved, EvalMetrics, Event, SaveFailed, StepMetrics
 from gptcli.runs.saving import RunMoved
-from gptcli.runs.session import train
+from gptcli.runs.session import carry_out
 from gptcli.storage import FolderLock
 from tests.runs.small_runs import assert_same_end, lines, plan, run, series, without_times
 
@@ -28,7 +28,7 @@ def train_and(
     failures: list[Event] = []
 
     def consume() -> None:
-        for event in train(plan(dataset, path, flags)):
+        for event in carry_out(plan(dataset, path, flags)):
             if acted and isinstance(event, SaveFailed):
                 failures.append(event)
             if when(event) and not acted:
@@ -144,7 +144,7 @@ def test_control_a_session_that_does_not_look(
 def test_a_moved_and_returned_folder_is_no_reason_to_end(dataset: Dataset, tmp_path: Path) -> None:
     run(dataset, tmp_path / "whole", FLAGS)
     path = tmp_path / "run"
-    for event in train(plan(dataset, path, FLAGS)):
+    for event in carry_out(plan(dataset, path, FLAGS)):
         if isinstance(event, StepMetrics) and event.step in (2, 11):
             path.rename(tmp_path / "away")
         elif isinstance(event, StepMetrics) and event.step in (4, 13):

@@ -16,8 +16,10 @@ from gptcli.model import devices
 from gptcli.model.memory import training_memory
 from gptcli.runs import completion
 from gptcli.runs.decision import NewRun, Resume, decide, training_device
+from gptcli.runs.host_copy import copied_bytes
 from gptcli.runs.plan import Plan, plan_for
 from gptcli.runs.request import Request, new_request
+from gptcli.training.trainer import Trainer
 from tests.runs.small_runs import CPU, plan, request, run, small_dataset
 
 
@@ -76,7 +78,8 @@ def test_the_same_again_resumes(dataset: Dataset, stopped: Path) -> None:
 CHANGEABLE = {
     "train.max_steps": 30, "train.epochs": 3.0, "train.max_time": 60.0, "train.patience": 7,
     "train.eval_every": 3, "train.save_every": 3, "train.sample_every": 3, "train.log_every": 3,
-    "train.keep_checkpoints": 5, "train.device": "auto", "train.compile": "off", "train.micro_batch_size": 2,
+    "train.keep_checkpoints": 5, "train.eval_tokens": 99, "train.device": "auto", "train.compile": "off",
+    "train.micro_batch_size": 2,
 }  # fmt: skip
 
 
@@ -93,7 +96,7 @@ def test_budgets_rhythms_and_machine_may_change(dataset: Dataset, stopped: Path,
 FIXED = {
     "model.n_layer": 2, "model.n_head": 4, "model.n_embd": 32, "model.block_size": 8, "model.dropout": 0.2,
     "optim.lr": 0.02, "optim.schedule": "cosine", "optim.beta2": 0.95, "train.batch_size": 8, "train.seed": 5,
-    "train.dtype": "bfloat16", "train.eval_tokens": 99, "train.deterministic": True,
+    "train.dtype": "bfloat16", "train.deterministic": True,
 }  # fmt: skip
 
 
@@ -360,3 +363,19 @@ def test_a_note_counts_one_layer_and_one_head(dataset: Dataset, tmp_path: Path) 
 def test_a_note_tells_the_experts(dataset: Dataset, tmp_path: Path) -> None:
     told = note(plan(dataset, tmp_path / "run", {"model.n_expert": 4, "model.block_size": 1024}), "Model: ")
     assert all(figure in told for figure in ("4 experts", "2 per token", "1,024"))
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_plan_counts_the_copy_from_which_checkpoints_are_written(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: str
+) -> None:
+    made = plan(dataset, tmp_path / "run", {"optim.optimizer": optimizer})
+    assert made.copy == 0
+    assert not [note for note in made.notes if note.startswith("Saving:")]
+    monkeypatch.setattr("gptcli.runs.plan.DIRECT_BYTES", 0)
+    made = plan(dataset, tmp_path / "run", {"optim.optimizer": optimizer})
+    trainer = Trainer(made.config, dataset, CPU)
+    trainer.step()
+    state = trainer.state()
+    assert made.copy == pytest.approx(copied_bytes(state.model) + copied_bytes(state.optimizer), rel=0.1)
+    assert size(made.copy) in note(made, "Saving: ")

@@ -20,7 +20,7 @@ from gptcli.runs import saving
 from gptcli.runs.events import CheckpointSaved, EvalMetrics, Event, RunFinished, SaveFailed, StepMetrics
 from gptcli.runs.logs import MetricsLog
 from gptcli.runs.saving import RunMoved, Saving
-from gptcli.runs.session import train
+from gptcli.runs.session import carry_out
 from gptcli.runs.writer import Writer
 from tests.runs.small_runs import assert_same_end, lines, plan, run, without_times
 from tests.training.test_nonfinite import in_the_loss, poison_step
@@ -70,7 +70,7 @@ def opened_by_waiting(monkeypatch: pytest.MonkeyPatch, gate: threading.Event) ->
 def train_until(dataset: Dataset, path: Path, step: int, act: Callable[[], object]) -> list[Event]:
     """Train, and `act` at the event of a step; the events."""
     events: list[Event] = []
-    for event in train(plan(dataset, path, FLAGS)):
+    for event in carry_out(plan(dataset, path, FLAGS)):
         events.append(event)
         if isinstance(event, StepMetrics) and event.step == step:
             act()
@@ -220,7 +220,7 @@ def test_a_caller_that_leaves_waits_for_the_thread(
         plain(self)
 
     monkeypatch.setattr(Saving, "close", close)
-    events = train(plan(dataset, path, FLAGS))
+    events = carry_out(plan(dataset, path, FLAGS))
     while not (isinstance(event := next(events), StepMetrics) and event.step == 12):
         pass
     events.close()  # type: ignore[attr-defined]

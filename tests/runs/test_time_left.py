@@ -8,7 +8,7 @@ import pytest
 
 from gptcli.dataset.folder import Dataset
 from gptcli.runs.events import EvalMetrics, EvalProgress, Heartbeat, StepMetrics
-from gptcli.runs.pace import evaluation_cost
+from gptcli.runs.rhythm import evaluation_cost
 from gptcli.runs.time_left import TimeLeft
 from tests.runs.small_runs import plan
 

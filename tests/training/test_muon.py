@@ -64,11 +64,11 @@ def random_gradients(model: GPT, seed: int) -> None:
 def check_updates() -> None:
     model = GPT(CONFIG).double()
     optimizer = Optimizer(model, OPTIM, torch.float64)
-    assert optimizer.muon is not None
+    assert isinstance(optimizer.other, muon.Muon)
     expected = {
         name: (parameter.detach().clone(), torch.zeros_like(parameter))
         for name, parameter in model.named_parameters()
-        if parameter in optimizer.muon.rows
+        if parameter in optimizer.other.rows
     }
     for seed in range(3):
         random_gradients(model, seed)
@@ -94,8 +94,8 @@ def test_control_queries_keys_and_values_as_one_matrix(monkeypatch: pytest.Monke
 def test_it_takes_the_matrices_of_the_blocks_and_adamw_the_rest() -> None:
     model = GPT(CONFIG)
     optimizer = Optimizer(model, OPTIM, torch.float32)
-    assert optimizer.muon is not None
-    mine = {name for name, parameter in model.named_parameters() if parameter in optimizer.muon.rows}
+    assert isinstance(optimizer.other, muon.Muon)
+    mine = {name for name, parameter in model.named_parameters() if parameter in optimizer.other.rows}
     matrices = ("attn.c_attn", "attn.c_proj", *(f"mlp.experts.{e}.{m}" for e in (0, 1) for m in ("c_fc", "c_proj")))
     assert mine == {f"h.{block}.{matrix}.weight" for block in (0, 1) for matrix in matrices}
     others = {id(parameter) for group in optimizer.adamw.param_groups for parameter in group["params"]}
@@ -160,7 +160,7 @@ def test_more_layers_are_no_more_operations() -> None:
     counts = []
     for layers in (1, 6):
         model = GPT(CONFIG.model_copy(update={"n_layer": layers}))
-        optimizer = muon.muon_over(model, OPTIM)
+        optimizer = muon.Muon(model, OPTIM)
         random_gradients(model, 0)
         with Operations() as operations:
             optimizer.step()

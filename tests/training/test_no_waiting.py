@@ -23,10 +23,10 @@ from gptcli.model import experts, loss
 from gptcli.training import evaluation, gradients
 from gptcli.training.optimizer import Optimizer
 from gptcli.training.trainer import Trainer
+from tests.optimizers import EACH_OPTIMIZER
 
 KINDS: dict[str, dict[str, Any]] = {
-    "adamw": {"optim.optimizer": "adamw"},
-    "muon": {"optim.optimizer": "muon"},
+    **EACH_OPTIMIZER,
     "float16": {"optim.optimizer": "muon", "train.dtype": "float16"},
     "spikes": {"optim.skip_spikes": 6.0},
     "experts": {"model.n_expert": 2},

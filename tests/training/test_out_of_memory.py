@@ -14,6 +14,7 @@ from torch import Tensor
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import OutOfMemoryError
 from gptcli.model.gpt import GPT
+from gptcli.runs import completion, pace
 from gptcli.training.optimizer import Optimizer
 from tests.runs.small_runs import plan, run, series
 
@@ -47,6 +48,7 @@ def test_the_size_that_fits_is_named(
 def test_a_pace_that_cannot_be_measured_names_the_size_too(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(completion, "measure_pace", pace.measure_pace)
     allow(monkeypatch, 2)
     with pytest.raises(OutOfMemoryError, match=r"out of memory.* 4 ") as caught:
         plan(dataset, tmp_path / "run", {"train.max_steps": None, "train.max_time": 60.0})

@@ -15,11 +15,11 @@ from gptcli.training import trainer as trainers
 from gptcli.training.state import TrainerState
 from gptcli.training.trainer import Trainer
 from tests.opens import opened_files
+from tests.optimizers import EACH_OPTIMIZER
 from tests.runs.small_runs import CPU, plan, run, series
 
 KINDS: dict[str, dict[str, Any]] = {
-    "adamw": {},
-    "muon": {"optim.optimizer": "muon"},
+    **EACH_OPTIMIZER,
     "experts": {"model.n_expert": 2, "optim.skip_spikes": 6.0},
     "float16": {"train.dtype": "float16", "train.micro_batch_size": 2},
 }

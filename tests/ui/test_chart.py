@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gptcli.ui import chart
-from gptcli.ui.chart import MAX_POINTS, Points, axis, curve
+from gptcli.ui.chart import MARK, MAX_POINTS, Points, axis, curve
 
 
 @pytest.mark.parametrize("width", [1, 8, 9, 80])
@@ -97,3 +97,11 @@ def test_points_without_an_axis_are_one() -> None:
     points.add(0, 1.0)
     points.add(5, 3.0)
     assert points.since(0) == [(2.5, 2.0)]
+
+
+def test_marks_lie_over_the_curve_on_the_same_axes() -> None:
+    drawn = curve([(0, 4.0), (3, 1.0)], [(1, 5.0), (3, 0.0)], x_end=4, width=12, height=3)
+    assert [line.count(MARK) for line in drawn] == [1, 0, 1]
+    assert drawn[0].startswith("  5.00")
+    assert drawn[2].startswith("  0.00")
+    assert drawn[0].index(MARK) < drawn[2].index(MARK)

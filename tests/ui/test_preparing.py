@@ -22,4 +22,4 @@ def test_work_that_can_be_continued(stage: str, size: int, continues: bool, caps
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert ("same command again" in capsys.readouterr().err) == continues
+    assert ("continues the work" in capsys.readouterr().err) == continues

@@ -140,7 +140,6 @@ def _decoded(source: Source, on_bytes: OnBytes) -> Iterator[str]:
         yield from read_text(source, on_bytes)
         return
     decoder = codecs.getincrementaldecoder(codec)()
-    for chunk in chunks(source):
+    for chunk in chunks(source, on_bytes):
         yield decoder.decode(chunk)
-        on_bytes(len(chunk))
     yield decoder.decode(b"", final=True)

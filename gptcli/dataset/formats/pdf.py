@@ -15,11 +15,13 @@ from gptcli.dataset.formats.archive import MAX_RATIO
 from gptcli.dataset.formats.refusals import require_package
 from gptcli.dataset.formats.text_flow import whole_characters
 from gptcli.dataset.refusals import NotTextError
-from gptcli.dataset.sources import OnBytes, Source, as_file, size_of
+from gptcli.dataset.sources import OnBytes, Source, as_file, first_bytes, size_of
 from gptcli.errors import CorpusError, first_line
 
 RATIO_COUNTS_FROM = 1 << 20
 """Characters before their ratio to the file's size counts. Any number of pages may share one stream."""
+_BEGINS_WITHIN = 1024
+"""Bytes in which the first line of a PDF must be, as programs that show it expect (ISO 32000-1, annex H)."""
 _SOFT_HYPHEN = re.compile("\u00ad\n?")
 _SPACES_AT_END = re.compile(r"[ \t]+$", re.MULTILINE)
 
@@ -55,7 +57,7 @@ def _tidied(page: str) -> str:
 @contextmanager
 def _refusing(source: Source) -> Iterator[None]:
     """Turn pypdf's errors into a CorpusError. A damaged file makes it raise errors of any kind."""
-    from pypdf.errors import DependencyError, FileNotDecryptedError
+    from pypdf.errors import DependencyError, FileNotDecryptedError, PyPdfError
 
     try:
         yield
@@ -68,5 +70,10 @@ def _refusing(source: Source) -> Iterator[None]:
         message = f"{source.label} cannot be decrypted: {first_line(error).rstrip('.')}."
         raise CorpusError(message, "Install the package: pip install cryptography") from None
     except Exception as error:
-        message = f"{source.label} cannot be read as PDF: {first_line(error).rstrip('.')}."
+        reason = first_line(error).rstrip(".")
+        if b"%PDF-" not in first_bytes(source)[:_BEGINS_WITHIN]:
+            reason = "it does not begin as a PDF does"
+        elif isinstance(error, PyPdfError):
+            reason = "it is cut off" if "ended unexpectedly" in reason else f"it is damaged ({reason})"
+        message = f"{source.label} cannot be read as PDF: {reason}."
         raise CorpusError(message, "Print it to a new PDF, or convert it to text: pdftotext OLD.pdf NEW.txt.") from None

@@ -30,6 +30,18 @@ def refusing(source: Source, what: str, hint: str) -> Iterator[None]:
     try:
         yield
     except DAMAGE as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else first_line(error).rstrip(".")
-        message = f"{source.label} cannot be read as {what}: {reason}."
-        raise CorpusError(message, hint) from None
+        raise CorpusError(f"{source.label} cannot be read as {what}: {_reason(error)}.", hint) from None
+
+
+def _reason(error: Exception) -> str:
+    """The reason in our words; the library's own where they say more."""
+    match error:
+        case RecursionError():
+            return "it is nested too deeply"
+        case UnicodeDecodeError():
+            return f"its byte 0x{error.object[error.start]:02X} cannot be decoded as {error.encoding}"
+        case ExpatError():
+            return f"its XML is damaged ({error})"
+        case EOFError() | NotImplementedError() | zipfile.BadZipFile() | zlib.error():
+            return "it is cut off or damaged"
+    return first_line(error).rstrip(".")

@@ -31,13 +31,8 @@ def read_documents(source: Source, on_bytes: OnBytes) -> Iterator[Iterator[str]]
 
 
 def _text(source: Source, on_bytes: OnBytes) -> Iterator[str]:
-    def reporting() -> Iterator[bytes]:
-        for chunk in chunks(source):
-            on_bytes(len(chunk))
-            yield chunk
-
     with refusing(source, "XHTML", "Open it in a browser and save it again as .html."):
-        if text := xhtml_text(reporting(), source):
+        if text := xhtml_text(chunks(source, on_bytes), source):
             yield text
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,8 @@ _CONVERSATIONS = ("messages", "conversations", "conversation")
 _SPEAKERS = (("role", "content"), ("from", "value"))
 _ANSWERS = ("completion", "response", "output")
 _MAX_LISTED = 20
+_MAX_DEPTH = 4
+"""Levels of nested columns that a message names."""
 
 
 class NoTextError(ValueError):
@@ -63,14 +65,19 @@ def choose_column(rows: Sequence[Any], wanted: str | None, label: str) -> Column
         return Column()
     columns = list(dict.fromkeys(name for row in tables for name in row))
     if wanted is not None:
-        if any(_lookup(row, wanted) is not None for row in tables):
+        values = [found for row in tables if (found := _lookup(row, wanted)) is not None]
+        if inner := [f"{wanted}.{name}" for value in values if isinstance(value, dict) for name in value]:
+            message = (
+                f"The column '{wanted}' of {label} is an object: its columns are {listed([*dict.fromkeys(inner)])}."
+            )
+            raise CorpusError(message, f"Name one of them, such as `data.text_field = {inner[0]}`.")
+        if values:
             return _stated(wanted, tables)
-        raise CorpusError(
-            f"{label} has no column '{wanted}': {_listed(columns)}.", "Name another with `data.text_field`."
-        )
+        message = f"{label} has no column '{wanted}': {_columns_of(tables)}."
+        raise CorpusError(message, "Name another with `data.text_field`.")
     if column := _obvious(columns, tables):
         return column
-    message = f"{label} has no column that is surely the text: {_listed(columns)}."
+    message = f"{label} has no column that is surely the text: {_columns_of(tables)}."
     raise CorpusError(message, "Name it with `data.text_field`.")
 
 
@@ -144,7 +151,22 @@ def _kind(value: Any) -> str:
     return next((words for kind, words in kinds if isinstance(value, kind)), "no text")
 
 
-def _listed(columns: list[str]) -> str:
+def _columns_of(rows: list[dict[str, Any]]) -> str:
+    """The columns of rows, those inside of objects by their dotted names."""
+    names = dict.fromkeys(path for row in rows for name, value in row.items() for path in _paths(name, value))
+    return f"its columns are {listed([*names])}" if names else "its rows have no columns"
+
+
+def _paths(name: str, value: Any, depth: int = 1) -> Iterator[str]:
+    if isinstance(value, dict) and value and depth < _MAX_DEPTH:
+        for inner, found in value.items():
+            yield from _paths(f"{name}.{inner}", found, depth + 1)
+    else:
+        yield name
+
+
+def listed(columns: Sequence[str]) -> str:
+    """Names in quotes, at most twenty."""
     shown = ", ".join(f"'{name[:80]}'" for name in columns[:_MAX_LISTED])
     more = f" and {len(columns) - _MAX_LISTED:,} more" if len(columns) > _MAX_LISTED else ""
-    return f"its columns are {shown}{more}" if columns else "its rows have no columns"
+    return shown + more

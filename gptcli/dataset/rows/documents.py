@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from gptcli.dataset.rows.column import Column, NoTextError, choose_column
+from gptcli.dataset.rows.header import is_known, require_header
 from gptcli.dataset.rows.row import ReadRows, Row
 from gptcli.dataset.sources import OnBytes, Source
 from gptcli.errors import CorpusError
@@ -23,7 +24,7 @@ def row_reader(read_rows: ReadRows) -> Callable[[Source, OnBytes], Iterator[Iter
     def read_documents(source: Source, on_bytes: OnBytes) -> Iterator[Iterator[str]]:
         column = _column_of(source, read_rows)
         source.findings.column = column.in_words
-        source.findings.bad_rows = source.findings.undecodable = 0
+        source.findings.bad_rows = source.findings.undecodable = source.findings.short_rows = 0
         for row in read_rows(source, on_bytes, column.top):
             text = _text_of(row, column, source)
             if text is not None:
@@ -40,7 +41,10 @@ def _column_of(source: Source, read_rows: ReadRows) -> Column:
             size += len(str(row.value))
         if size > _MAX_FIRST_CHARACTERS:
             break
-    return choose_column(first, source.settings.text_field, source.label)
+    column = choose_column(first, source.settings.text_field, source.label)
+    require_header(source, column, first)
+    source.findings.is_known_column = is_known(column, source.settings.text_field)
+    return column
 
 
 def _text_of(row: Row, column: Column, source: Source) -> str | None:
@@ -53,6 +57,7 @@ def _text_of(row: Row, column: Column, source: Source) -> str | None:
         except NoTextError as error:
             problem = str(error)
     if source.settings.errors == "skip":
+        source.findings.problem = source.findings.problem or f"{row.place}: {problem}"
         source.findings.bad_rows += 1
         return None
     hint = "Mend the row, or skip such rows with `data.errors = skip`."

@@ -15,7 +15,8 @@ from gptcli.errors import CorpusError
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _MIN_READ = 1 << 17
-_decode = json.JSONDecoder().raw_decode
+_decoder = json.JSONDecoder(parse_int=float)
+"""A number is never text, and Python refuses to parse integers of more than 4,300 digits."""
 
 
 def read_lines(source: Source, on_bytes: OnBytes, column: str | None = None) -> Iterator[Row]:
@@ -59,7 +60,7 @@ def read_array(source: Source, on_bytes: OnBytes, column: str | None = None) -> 
 
 def _row_of_line(line: str, place: str) -> Row:
     try:
-        return Row(place, json.loads(line))
+        return Row(place, _decoder.decode(line))
     except RecursionError:
         return Row(place, problem="it is nested too deeply")
     except ValueError as error:
@@ -97,7 +98,7 @@ class _Text:
         self.peek()
         while True:
             try:
-                value, end = _decode(self._text, self._at)
+                value, end = _decoder.raw_decode(self._text, self._at)
                 if end < len(self._text) or not self._read_more():  # a number may go on in the next piece
                     break
             except RecursionError:
@@ -147,7 +148,7 @@ def is_row(start: bytes) -> bool:
     """Whether a text that begins with `start` is likely JSON Lines: its first line is a whole object."""
     first: Any = None
     try:
-        first = json.loads(start.lstrip().partition(b"\n")[0])
+        first = json.loads(start.lstrip().partition(b"\n")[0], parse_int=float)
     except (ValueError, RecursionError):
         return False
     return isinstance(first, dict)

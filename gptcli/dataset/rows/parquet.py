@@ -11,6 +11,8 @@ from gptcli.errors import CorpusError, first_line
 
 _BATCH_ROWS = 256
 """Rows that are in memory at once."""
+_NO_FOOTER = ("magic bytes not found", "file size is")
+"""Words of pyarrow about a file whose end is not that of a Parquet file."""
 
 
 def read_parquet(source: Source, on_bytes: OnBytes, column: str | None = None) -> Iterator[Row]:
@@ -32,5 +34,8 @@ def read_parquet(source: Source, on_bytes: OnBytes, column: str | None = None) -
                     yield Row(f"row {done:,}", value)
                 on_bytes(size * done // rows - size * (done - batch.num_rows) // rows)
         except (arrow.ArrowException, OSError, ValueError) as error:
-            message = f"{source.label} is damaged or no Parquet file: {first_line(error).rstrip('.')}."
-            raise CorpusError(message, "Make or download it again.") from None
+            reason = first_line(error).rstrip(".")
+            problem = "is cut off, or no Parquet file"
+            if not any(words in reason for words in _NO_FOOTER):
+                problem = f"is damaged, or pyarrow cannot read it: {reason}"
+            raise CorpusError(f"{source.label} {problem}.", "Make or download it again.") from None
