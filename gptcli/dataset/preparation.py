@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +31,7 @@ from gptcli.errors import CorpusError, DatasetError, StorageError, counted, size
 from gptcli.tokenizer import Unknown
 from gptcli.tokenizer.tokenizer import Tokenizer, is_path, load_tokenizer
 
-BeforeEncoding = Callable[[Corpus, Sequence[SourceEntry]], None]
+BeforeEncoding = Callable[[Corpus, Iterable[SourceEntry]], None]
 """Called with a text and its sources once it was scanned."""
 _NAMED_SOURCES = 3
 _PROGRESS_BYTES = 1 << 17
@@ -131,7 +131,7 @@ class Preparation:
             corpus = self._scan(spool)
             key = self.key(has_skipped=corpus.has_skipped)
             if before_encoding:
-                before_encoding(corpus, [*map(self.hashes.entry, corpus.sources)])
+                before_encoding(corpus, map(self.hashes.entry, corpus.sources))
             return self._write(corpus, key, place(key), name, force)
 
     def _scan(self, spool: Spool | None) -> Corpus:
@@ -174,7 +174,7 @@ class Preparation:
             trained = journal.tokenizer if journal else None
             tokenizer, more = make_tokenizer(self.config, corpus, train, self.report, trained)
             notes += more
-        entries = [self.hashes.entry(source) for source in corpus.sources]
+        entries = map(self.hashes.entry, corpus.sources)
         on_bytes = self.report("encoding")
         manifest = write_dataset(
             new, corpus, (train, val), tokenizer, entries, name=name, key=key, on_bytes=on_bytes, journal=journal

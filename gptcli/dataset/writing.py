@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -48,7 +48,7 @@ def write_dataset(
     corpus: Corpus,
     splits: tuple[Iterable[Part], Iterable[Part]],
     tokenizer: Tokenizer,
-    sources: Sequence[SourceEntry],
+    sources: Iterable[SourceEntry],
     *,
     name: str,
     key: str,
@@ -67,7 +67,7 @@ def write_dataset(
         raise CorpusError(message, "Hold out more, such as `data.val_fraction = 0.1`.")
     if not journal:
         new.write(TOKENIZER_FILE, tokenizer.to_json().encode())
-    is_listed = len(sources) <= LISTED_SOURCES
+    is_listed = len(corpus.sources) <= LISTED_SOURCES
     manifest = DatasetManifest(
         format=1 if is_listed else 2,
         name=name,

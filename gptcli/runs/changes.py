@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -43,7 +43,7 @@ def refuse_other_data(run: StoredRun, dataset: Dataset, request: Request) -> Non
     raise UsageError(message, f"{resuming}{_new_text_hint(run, tokenizer, alphabet, request)}")
 
 
-def refuse_other_text(run: StoredRun, corpus: Corpus, sources: Sequence[SourceEntry], request: Request) -> None:
+def refuse_other_text(run: StoredRun, corpus: Corpus, sources: Iterable[SourceEntry], request: Request) -> None:
     """Raise UsageError where a run's text has another length, before a tokenizer is trained on it.
 
     Nothing is known where the dataset of the run is gone.
@@ -56,7 +56,7 @@ def refuse_other_text(run: StoredRun, corpus: Corpus, sources: Sequence[SourceEn
         raise UsageError(message, f"{resuming}{hint}")
 
 
-def _trained_on_other(run: StoredRun, name: str, sources: Sequence[SourceEntry], request: Request) -> tuple[str, str]:
+def _trained_on_other(run: StoredRun, name: str, sources: Iterable[SourceEntry], request: Request) -> tuple[str, str]:
     """A sentence that says how the data of a run differs from the named one, which has these sources; and a hint for
     resuming, or ""."""
     if run.data_name != name:

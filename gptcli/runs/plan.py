@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -158,7 +158,7 @@ def _prepare(request: Request, decision: Decision, scratch: Path | None, on_prog
     """The dataset of the request's data: opened, found again, or made with the tokenizer of a pretrained model."""
     settings = parse_section(TokenizerConfig, request.explicit.get("tokenizer", {}))
 
-    def refuse(corpus: Corpus, sources: Sequence[SourceEntry]) -> None:
+    def refuse(corpus: Corpus, sources: Iterable[SourceEntry]) -> None:
         if isinstance(decision, Resume):
             refuse_other_text(decision.run, corpus, sources, request)
 
