@@ -105,10 +105,10 @@ class SourceHashes:
             return
         on_bytes = report("hashing")
         for source in self._sources:
-            if source in self._known:
-                on_bytes(self._size(source))
-            else:
+            if source not in self._known and self.read(source).content is None:
                 self._hash(source, on_bytes)
+            else:
+                on_bytes(self._size(source))
         self._is_complete = True
 
     def entry(self, source: Source) -> SourceEntry:

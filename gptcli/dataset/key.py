@@ -10,7 +10,7 @@ from typing import Any
 from gptcli.config import DataConfig
 from gptcli.dataset.manifest import SourceEntry
 from gptcli.dataset.readers import TEXT, format_of
-from gptcli.dataset.sources import Source
+from gptcli.dataset.sources import Source, in_memory
 
 _FORMAT = 1
 """Of the keys, not of the manifest: datasets of earlier versions are found by the same keys."""
@@ -41,7 +41,7 @@ def _json(value: object) -> str:
 
 def _keyed(source: Source, entry: SourceEntry) -> dict[str, Any]:
     """A source in the key. What an earlier version read as text, such as a table, has another key than its rows."""
-    kind = format_of(source)
+    kind = source.findings.format or format_of(in_memory(source))
     keyed = {"name": entry.name, "size": entry.size, "sha256": entry.sha256}
     return keyed | ({"format": kind} if kind != TEXT else {})
 
