@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +19,9 @@ from gptcli.checkpoints.tensors import read_metadata
 from gptcli.checkpoints.weights import stored_step
 from gptcli.config import DataConfig, RunConfig, TokenizerConfig, parse_section
 from gptcli.config.values import merge
+from gptcli.dataset.corpus import Corpus
 from gptcli.dataset.folder import Dataset
+from gptcli.dataset.manifest import SourceEntry
 from gptcli.dataset.place import dataset_roots
 from gptcli.dataset.preparing import Prepared, find_or_prepare
 from gptcli.dataset.sources import OnProgress
@@ -28,7 +30,7 @@ from gptcli.errors import ModelFolderError, StorageError, size
 from gptcli.model.cost import parameter_shapes
 from gptcli.model.devices import current_gpu
 from gptcli.runs.budget import StopReason, finished_by, why_finished
-from gptcli.runs.changes import refuse_other_data, refuse_other_settings
+from gptcli.runs.changes import refuse_other_data, refuse_other_settings, refuse_other_text
 from gptcli.runs.completion import Completed, complete
 from gptcli.runs.decision import Decision, FineTune, Resume, check, decide, training_device
 from gptcli.runs.host_copy import DIRECT_BYTES
@@ -155,6 +157,11 @@ def _scratch(dry_run: bool) -> Iterator[Path | None]:
 def _prepare(request: Request, decision: Decision, scratch: Path | None, on_progress: OnProgress | None) -> Prepared:
     """The dataset of the request's data: opened, found again, or made with the tokenizer of a pretrained model."""
     settings = parse_section(TokenizerConfig, request.explicit.get("tokenizer", {}))
+
+    def refuse(corpus: Corpus, sources: Iterable[SourceEntry]) -> None:
+        if isinstance(decision, Resume):
+            refuse_other_text(decision.run, corpus, sources, request)
+
     data = merge(decision.kept(request).get("data", {}), request.explicit.get("data", {}))
     return find_or_prepare(
         request.data,
@@ -164,6 +171,7 @@ def _prepare(request: Request, decision: Decision, scratch: Path | None, on_prog
         given=decision.pretrained.tokenizer if decision.pretrained else None,
         unknown=request.unknown,
         scratch=scratch,
+        before_encoding=refuse,
         on_progress=on_progress,
     )
 
