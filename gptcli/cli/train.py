@@ -23,9 +23,7 @@ BUDGET, OPTIMIZATION, RHYTHM = "Budget, whichever ends first", "Optimization", "
 
 
 def train(
-    data: Annotated[
-        list[str], typer.Argument(metavar="DATA...", help="Text files, folders, - (standard input), or one dataset.")
-    ],
+    data: Annotated[list[str], typer.Argument(metavar="DATA...", help=f"{options.TEXTS_HELP}; or one dataset.")],
     out: Annotated[
         str | None,
         typer.Option("--out", "-o", metavar="RUN", help="The run folder (default: runs/<name of the data>)."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,19 +19,25 @@ from gptcli.checkpoints.tensors import read_metadata
 from gptcli.checkpoints.weights import stored_step
 from gptcli.config import DataConfig, RunConfig, TokenizerConfig, parse_section
 from gptcli.config.values import merge
+from gptcli.dataset.corpus import Corpus
 from gptcli.dataset.folder import Dataset
+from gptcli.dataset.manifest import SourceEntry
 from gptcli.dataset.place import dataset_roots
-from gptcli.dataset.preparing import OnProgress, Prepared, find_or_prepare
+from gptcli.dataset.preparing import Prepared, find_or_prepare
+from gptcli.dataset.sources import OnProgress
 from gptcli.dataset.summary import ReadSummary
 from gptcli.errors import ModelFolderError, StorageError, size
 from gptcli.model.cost import parameter_shapes
+from gptcli.model.devices import current_gpu
 from gptcli.runs.budget import StopReason, finished_by, why_finished
-from gptcli.runs.changes import refuse_other_data, refuse_other_settings
+from gptcli.runs.changes import refuse_other_data, refuse_other_settings, refuse_other_text
 from gptcli.runs.completion import Completed, complete
 from gptcli.runs.decision import Decision, FineTune, Resume, check, decide, training_device
+from gptcli.runs.host_copy import DIRECT_BYTES
 from gptcli.runs.pretrained import require_its_tokenizer, stored_initial_state
 from gptcli.runs.request import Request
 from gptcli.storage import FolderLock, disk_errors
+from gptcli.training.compilation import CPU_SECONDS
 from gptcli.training.optimizer import state_numbers
 from gptcli.training.schedule import learning_rate
 
@@ -45,6 +51,8 @@ class Plan(Completed):
     device: torch.device
     disk: int
     """Bytes that a checkpoint and the best weights take on the disk."""
+    copy: int
+    """Bytes of host memory for the copy from which a checkpoint is written; 0 for a small one, which needs none."""
     checkpoint: Checkpoint | None = None
     """The checkpoint from which a run resumes."""
     initial: dict[str, Tensor] | None = None
@@ -63,6 +71,11 @@ class Plan(Completed):
     def finished(self) -> StopReason | None:
         """The budget that has ended the run, if nothing is left to train."""
         return finished_by(self.config.train, self.checkpoint.progress) if self.checkpoint else None
+
+    @property
+    def pays_compiling_on_cpu(self) -> bool:
+        """Whether a training on a CPU is long enough to be compiled; one that resumes stays as it was."""
+        return self.checkpoint.state.compiled if self.checkpoint else (self.seconds or 0) >= CPU_SECONDS
 
     @property
     def begin(self) -> int:
@@ -94,13 +107,17 @@ def plan_for(request: Request, decision: Decision, dataset: Dataset, device: tor
     """The plan of a decision for an existing dataset; raises as `make_plan` does."""
     if isinstance(decision, FineTune):
         require_its_tokenizer(decision.pretrained, dataset)
-    completed = complete(request, decision, dataset, device)
-    disk = _disk(completed.config)
+    with current_gpu(device):
+        completed = complete(request, decision, dataset, device)
+    weights, state = _stored_bytes(completed.config)
+    disk, copy = 2 * weights + state, weights + state
+    copy = copy if copy > DIRECT_BYTES else 0
     refusal = completed.refusal or _disk_refusal(decision.path, disk)
     notes = [
         f"New run: '{decision.path}'.",
         *completed.notes,
         f"Disk: a checkpoint and the best weights take {size(disk)}.",
+        *([f"Saving: takes {size(copy)} more memory of the host; without it training waits."] if copy else []),
     ]
     checkpoint, damaged, initial = None, dict[int, str](), None
     if isinstance(decision, Resume):
@@ -113,12 +130,14 @@ def plan_for(request: Request, decision: Decision, dataset: Dataset, device: tor
     return Plan(
         config=completed.config,
         memory=completed.memory,
+        seconds=completed.seconds,
         notes=notes,
         refusal=refusal,
         decision=decision,
         dataset=dataset,
         device=device,
         disk=disk,
+        copy=copy,
         checkpoint=checkpoint,
         initial=initial,
         damaged=tuple(damaged),
@@ -138,6 +157,11 @@ def _scratch(dry_run: bool) -> Iterator[Path | None]:
 def _prepare(request: Request, decision: Decision, scratch: Path | None, on_progress: OnProgress | None) -> Prepared:
     """The dataset of the request's data: opened, found again, or made with the tokenizer of a pretrained model."""
     settings = parse_section(TokenizerConfig, request.explicit.get("tokenizer", {}))
+
+    def refuse(corpus: Corpus, sources: Iterable[SourceEntry]) -> None:
+        if isinstance(decision, Resume):
+            refuse_other_text(decision.run, corpus, sources, request)
+
     data = merge(decision.kept(request).get("data", {}), request.explicit.get("data", {}))
     return find_or_prepare(
         request.data,
@@ -147,6 +171,7 @@ def _prepare(request: Request, decision: Decision, scratch: Path | None, on_prog
         given=decision.pretrained.tokenizer if decision.pretrained else None,
         unknown=request.unknown,
         scratch=scratch,
+        before_encoding=refuse,
         on_progress=on_progress,
     )
 
@@ -201,11 +226,11 @@ def _weights_to_start_over(run: StoredRun, damaged: list[str]) -> dict[str, Tens
     return initial
 
 
-def _disk(config: RunConfig) -> int:
-    """Bytes of a checkpoint (weights, optimizer state) and of the best weights beside it, all float32."""
+def _stored_bytes(config: RunConfig) -> tuple[int, int]:
+    """Bytes of the weights and of the optimizer's state, all float32."""
     shapes = parameter_shapes(config.model)
     weights = sum(shape.numel() for shape in shapes.values())
-    return 4 * (2 * weights + state_numbers(shapes, config.optim))
+    return 4 * weights, 4 * state_numbers(shapes, config.optim)
 
 
 def _disk_refusal(path: Path, needed: int) -> StorageError | None:

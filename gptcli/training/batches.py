@@ -41,9 +41,9 @@ class Batches:
         """Windows in one pass over the text; tokens that the offset leaves out are seen in other epochs."""
         return max(1, (len(self.stream) - self.block_size) // self.block_size)
 
-    def starts(self, step: int) -> np.ndarray:
-        """Start positions of the windows of a step, int64 (batch_size,)."""
-        numbers = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
+    def starts(self, step: int, part: slice = slice(None)) -> np.ndarray:
+        """Start positions of the windows of a step, or of a part of them, int64 (batch_size,)."""
+        numbers = np.arange(step * self.batch_size, (step + 1) * self.batch_size)[part]
         epochs, places = np.divmod(numbers, self.windows_per_epoch)
         starts = np.empty_like(numbers)
         for epoch in np.unique(epochs):
@@ -52,9 +52,9 @@ class Batches:
             starts[chosen] = offset + order(places[chosen]) * self.block_size
         return starts
 
-    def batch(self, step: int) -> Tensor:
-        """Token ids of a step, int64 (batch_size, block_size + 1); the inputs are all but the last."""
-        return torch.from_numpy(self.stream.windows(self.starts(step), self.block_size + 1))
+    def batch(self, step: int, part: slice = slice(None)) -> Tensor:
+        """Token ids of a step or a part of it, int64 (batch_size, block_size + 1); the inputs are all but the last."""
+        return torch.from_numpy(self.stream.windows(self.starts(step, part), self.block_size + 1))
 
     def _order(self, epoch: int) -> tuple[int, Order]:
         """The offset and the order of windows of an epoch; those of the last two epochs are cached."""

@@ -6,6 +6,7 @@ from rich.console import RenderableType
 
 from gptcli.errors import size
 from gptcli.report.datasets import DatasetList
+from gptcli.report.inspection import CorpusList
 from gptcli.report.text import (
     PIECES,
     DatasetReport,
@@ -45,6 +46,23 @@ def dataset_list(report: DatasetList) -> RenderableType:
     )
 
 
+def corpus_list(report: CorpusList) -> list[RenderableType]:
+    """The corpora with a name, and where they come from."""
+    rows = [
+        (corpus.name, "–" if corpus.bytes is None else size(corpus.bytes), corpus.licence, corpus.what)
+        for corpus in report.corpora
+    ]
+    columns = [*left("corpus"), *right("download"), *left("licence", "what")]
+    sources = [
+        (corpus.name, f"pip install 'gptcli[{corpus.needs}]'" if corpus.needs else "", corpus.source)
+        for corpus in report.corpora
+    ]
+    return [
+        table("Corpora, for example: gptcli train shakespeare", columns, rows),
+        table("Sources", left("corpus", "needs", "source"), sources),
+    ]
+
+
 def tokenizer(report: TokenizerReport) -> RenderableType:
     return facts(f"Tokenizer {report.path}", _tokenizer(report.tokenizer))
 
@@ -56,8 +74,9 @@ def dataset(report: DatasetReport) -> list[RenderableType]:
         ("hashes", "all checked, all right"),
         ("fingerprint", report.fingerprint[:16]),
     ]
-    sources = [(source.name, source.bytes, source.sha256[:16]) for source in report.sources[:SOURCES_SHOWN]]
-    unshown = len(report.sources) - len(sources)
+    shown = (*report.sources[:SOURCES_SHOWN], *([report.source_total] if report.source_total else []))
+    sources = [(source.name, source.bytes, source.sha256[:16]) for source in shown]
+    unshown = max(0, len(report.sources) - SOURCES_SHOWN)
     return [
         facts(f"Dataset {report.path}", rows),
         table(

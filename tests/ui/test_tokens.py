@@ -155,7 +155,10 @@ def test_the_page(awkward: Path, cli: CommandLine) -> None:
     target = awkward / "page.html"
     result = cli("eval", awkward / "model", awkward / "a.txt", "--html", target)
     assert result.code == 0, result.stderr
-    page = _Page(target.read_text(encoding="utf-8"))
+    source = target.read_text(encoding="utf-8")
+    page = _Page(source)
+    assert not re.search(r">[<&]</span>", source), "a browser would forgive a single one"
+    assert source.count(">&lt;</span>") == 2 * 4 - 1
     assert page.text.replace("↵", "") == "<script>&\"'</script>\\x1b\\u202e é\n" * 4
     assert set(page.tags) <= {
         *("html", "head", "meta", "title", "style", "body", "h1", "h2", "h3", "p", "div", "span", "b"),
@@ -164,7 +167,7 @@ def test_the_page(awkward: Path, cli: CommandLine) -> None:
     assert len(page.titles) == 4 * len("<script>&\"'</script>\x1b\u202e é\n") - 1, "all but the first"
     assert all(re.fullmatch(r"[\d.]+ bits, [\d.]+ %(\n\S+ [\d.]+ %){5}", title) for title in page.titles)
     assert not acting("".join(page.titles))
-    assert "http" not in target.read_text(encoding="utf-8")
+    assert "http" not in source
     assert cli("eval", awkward / "model", awkward / "a.txt", "--html", target).code == 0, "a page is replaced"
 
 
