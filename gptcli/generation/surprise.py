@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gptcli.config import DataConfig
-from gptcli.dataset.preparing import OnProgress
+from gptcli.dataset.sources import OnProgress
 from gptcli.generation.logprobs import TokenLogprob, likeliest, log_probabilities, token_logprob
 from gptcli.generation.scoring import (
     BATCH_TOKENS,
