@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
-import numpy as np
-
+from gptcli.dataset.alphabet import Characters
 from gptcli.dataset.corpus import Corpus
 from gptcli.dataset.documents import Document, Documents
 from gptcli.dataset.duplicates import Duplicates
@@ -22,7 +20,6 @@ from gptcli.dataset.sources import OnBytes, Source, in_memory
 from gptcli.dataset.spool import MAX_DOCUMENT_BYTES, Spool
 from gptcli.dataset.summary import ReadSummary
 from gptcli.errors import CorpusError, counted
-from gptcli.tokenizer.code_points import beyond_ascii
 from gptcli.tokenizer.tokenizer import Tokenizer
 
 _NAMED_CHARACTERS = 10
@@ -81,7 +78,7 @@ class _Scan:
     def __init__(self, found: Found, skip_unknown: Tokenizer | None, spool: Spool | None) -> None:
         self._found = found
         self.used: list[Source] = []
-        self._documents, self._characters = Documents(), _Characters()
+        self._documents, self._characters = Documents(), Characters()
         self._formats: Counter[str] = Counter()
         self._skipped, self._found_notes = list(found.skipped), found.notes
         self._unreadable: list[str] = []
@@ -218,51 +215,6 @@ class _Scan:
             named += ", …" if len(unknown) > _NAMED_CHARACTERS else ""
             count = counted(self._seen.skipped_characters, "character")
             yield f"Skipped {count} that the tokenizer does not know: {named}."
-
-
-class _Characters:
-    """The distinct characters of the sources, counted piece by piece."""
-
-    def __init__(self) -> None:
-        self._seen = np.zeros(sys.maxunicode + 1, dtype=np.bool_)
-        """For each code point whether it occurs: in the sources that are kept, and beyond ASCII in the current one."""
-        self._points: list[np.ndarray] = []
-        """Code points beyond ASCII that the current source has first."""
-        self._known = bytes(range(0x80, 0x100))
-        """Bytes to ignore: the ASCII characters that were seen before, and all bytes beyond ASCII."""
-        self._new = b""
-        """ASCII characters that the current source has first."""
-
-    def add(self, piece: str, source: Source) -> bytes:
-        """Mark the characters of a piece as seen. Returns it in UTF-8."""
-        try:
-            data = piece.encode()
-        except UnicodeEncodeError:  # some of Python's encodings have them
-            message = f"{source.label} has half a character (a lone surrogate)."
-            raise CorpusError(message, "Choose another `data.encoding`.") from None
-        if new := data.translate(None, delete=self._known):
-            self._known += bytes(set(new))
-            self._new += bytes(set(new))
-        if len(data) > len(piece):
-            _, points = beyond_ascii(np.frombuffer(data, dtype=np.uint8))
-            if (first := points[~self._seen.take(points)]).size:
-                self._seen[first] = True
-                self._points.append(first)
-        return data
-
-    def end_source(self, *, keep: bool) -> None:
-        """Keep or forget the characters that the current source has first."""
-        if keep:
-            self._seen[list(self._new)] = True
-        else:
-            self._known = self._known.translate(None, delete=self._new)
-            for points in self._points:
-                self._seen[points] = False
-        self._new, self._points = b"", []
-
-    def alphabet(self) -> tuple[str, ...]:
-        """The distinct characters of the sources that were kept, sorted."""
-        return tuple(chr(point) for point in np.flatnonzero(self._seen))
 
 
 def _skippable(error: CorpusError) -> CorpusError:

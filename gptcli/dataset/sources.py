@@ -25,6 +25,7 @@ from gptcli.dataset.compression import (
     inner_name,
     unpacking,
 )
+from gptcli.dataset.positioned_file import PositionedFile
 from gptcli.dataset.refusals import MissingExtraError
 from gptcli.errors import CorpusError, TokenizerError, UsageError, clause, reason_of
 from gptcli.paths import is_elsewhere
@@ -132,7 +133,7 @@ def chunks(source: Source, on_bytes: OnBytes = lambda _count: None) -> Iterator[
         if not compression:
             yield from _chunks_of(descriptor, on_bytes)
             return
-        file = _PositionedFile(descriptor)
+        file = PositionedFile(descriptor)
         try:
             with unpacking(cast(BinaryIO, file), compression) as stream:
                 done = 0
@@ -203,7 +204,7 @@ def as_file(source: Source, on_bytes: OnBytes = lambda _count: None) -> Iterator
     CorpusError.
     """
     with opened(source) as descriptor:
-        raw = _PositionedFile(descriptor, _scaled(on_bytes, os.fstat(descriptor).st_size, size_of(source)))
+        raw = PositionedFile(descriptor, _scaled(on_bytes, os.fstat(descriptor).st_size, size_of(source)))
         with io.BufferedReader(raw) as file:
             yield file
             raw.report_rest()
@@ -223,50 +224,6 @@ def copy_standard_input(descriptor: int) -> None:
     with disk_errors(Path(tempfile.gettempdir()), option="TMPDIR"):
         while piece := _read_standard_input():
             _write_all(descriptor, piece)
-
-
-class _PositionedFile(io.RawIOBase):
-    """A file object over a descriptor, with a position of its own: several can read one descriptor.
-
-    `on_bytes` is called with the bytes read until they add up to the size of the file: parts may be read twice.
-    """
-
-    def __init__(self, descriptor: int, on_bytes: OnBytes = lambda _count: None) -> None:
-        self._descriptor, self._position, self._on_bytes = descriptor, 0, on_bytes
-        self._size = self._unreported = os.fstat(descriptor).st_size
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        data = os.pread(self._descriptor, len(buffer), self._position)
-        count = len(data)
-        buffer[:count] = data
-        self._position += count
-        self._report(count)
-        return count
-
-    def report_rest(self) -> None:
-        """Report the bytes that were not read."""
-        self._report(self._unreported)
-
-    def _report(self, count: int) -> None:
-        new = min(count, self._unreported)
-        self._unreported -= new
-        self._on_bytes(new)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        if position < 0:
-            raise ValueError("it is cut off")
-        self._position = position
-        return position
-
-    def tell(self) -> int:
-        return self._position
 
 
 @contextmanager
