@@ -24,7 +24,11 @@ BUDGET, OPTIMIZATION, RHYTHM = "Budget, whichever ends first", "Optimization", "
 
 def train(
     data: Annotated[
-        list[str], typer.Argument(metavar="DATA...", help="Text files, folders, - (standard input), or one dataset.")
+        list[str],
+        typer.Argument(
+            metavar="DATA...",
+            help="Text files, folders, - (standard input), or one dataset; or parts with weights: a=0.7 b=0.3.",
+        ),
     ],
     out: Annotated[
         str | None,

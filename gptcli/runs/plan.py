@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,6 +21,7 @@ from gptcli.checkpoints.weights import stored_step
 from gptcli.config import DataConfig, RunConfig, TokenizerConfig, parse_section
 from gptcli.config.values import merge
 from gptcli.dataset.folder import Dataset
+from gptcli.dataset.mixing import find_or_prepare_mixture, refuse_unweighted
 from gptcli.dataset.place import dataset_roots
 from gptcli.dataset.preparing import OnProgress, Prepared, find_or_prepare
 from gptcli.dataset.summary import ReadSummary
@@ -32,6 +34,7 @@ from gptcli.runs.decision import Decision, FineTune, Resume, check, decide, trai
 from gptcli.runs.pretrained import require_its_tokenizer, stored_initial_state
 from gptcli.runs.request import Request
 from gptcli.storage import FolderLock, disk_errors
+from gptcli.tokenizer.tokenizer import Tokenizer, parse_tokenizer
 from gptcli.training.optimizer import state_numbers
 from gptcli.training.schedule import learning_rate
 
@@ -138,17 +141,32 @@ def _scratch(dry_run: bool) -> Iterator[Path | None]:
 def _prepare(request: Request, decision: Decision, scratch: Path | None, on_progress: OnProgress | None) -> Prepared:
     """The dataset of the request's data: opened, found again, or made with the tokenizer of a pretrained model."""
     settings = parse_section(TokenizerConfig, request.explicit.get("tokenizer", {}))
-    data = merge(decision.kept(request).get("data", {}), request.explicit.get("data", {}))
-    return find_or_prepare(
-        request.data,
+    data = parse_section(DataConfig, merge(decision.kept(request).get("data", {}), request.explicit.get("data", {})))
+    if data.weights is None:
+        refuse_unweighted(request.data)
+        prepare = partial(find_or_prepare, request.data)
+    else:
+        prepare = partial(find_or_prepare_mixture, request.data, data.weights)
+    return prepare(
         dataset_roots(decision.path),
         settings,
-        parse_section(DataConfig, data),
-        given=decision.pretrained.tokenizer if decision.pretrained else None,
+        data,
+        given=_known_tokenizer(request, decision, data),
         unknown=request.unknown,
         scratch=scratch,
         on_progress=on_progress,
     )
+
+
+def _known_tokenizer(request: Request, decision: Decision, data: DataConfig) -> Tokenizer | None:
+    """The tokenizer of a pretrained model; of a mixture that resumes its own, which was learned from all texts."""
+    if decision.pretrained:
+        return decision.pretrained.tokenizer
+    if len(data.weights or ()) < 2 or not isinstance(decision, Resume):
+        return None
+    if request.states("tokenizer.kind", "tokenizer.vocab_size"):
+        return None
+    return parse_tokenizer(decision.run.tokenizer_json, decision.path / names.TOKENIZER)
 
 
 def _notes_on_resume(
