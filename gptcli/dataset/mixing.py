@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import chain, pairwise
 from pathlib import Path
 
@@ -56,15 +56,27 @@ def find_or_prepare_mixture(
         given = load_tokenizer(Path(tokenizer.kind))
     elif given is None and is_mixed:
         given, notes = _learned(inputs, tokenizer, data, on_progress)
-    parts = [
-        Prepared(opened[path], reused=True)
-        if path in opened
-        else find_or_prepare(
-            (path,), roots, tokenizer, data, given=given, unknown=unknown, scratch=scratch, on_progress=on_progress
-        )
-        for path in inputs
-    ]
+    parts: list[Prepared] = []
+    for path in inputs:
+        if path in opened:
+            parts.append(Prepared(opened[path], reused=True))
+            continue
+        with _naming(path):
+            part = find_or_prepare(
+                (path,), roots, tokenizer, data, given=given, unknown=unknown, scratch=scratch, on_progress=on_progress
+            )
+        parts.append(part)
     return _joined(inputs, parts, weights, notes) if is_mixed else parts[0]
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Put a part before the errors about its text that do not name it, such as that it is too short."""
+    try:
+        yield
+    except CorpusError as error:
+        message = error.message if path in error.message else f"'{path}': {error.message}"
+        raise CorpusError(message, error.hint) from None
 
 
 def _opened(inputs: Sequence[str]) -> dict[str, Dataset]:

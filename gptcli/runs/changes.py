@@ -9,7 +9,7 @@ from gptcli.checkpoints.run_folder import StoredRun, next_free
 from gptcli.config import CHANGEABLE_ON_RESUME, RunConfig, differences
 from gptcli.config.values import flatten
 from gptcli.dataset.folder import Dataset
-from gptcli.errors import UsageError, counted
+from gptcli.errors import TokenizerError, UsageError, counted
 from gptcli.runs.request import Request
 from gptcli.tokenizer.tokenizer import Tokenizer, parse_tokenizer
 
@@ -40,6 +40,12 @@ def refuse_other_data(run: StoredRun, dataset: Dataset, request: Request) -> Non
         another = f"use `out = {next_free(run.path)}`"
     hint = f"To train its model on the new text, use {_start_from(run, tokenizer, dataset)}; to start over, {another}."
     raise UsageError(message, f"{_tokenizer_before(run, request)}{hint}")
+
+
+def other_texts(run: StoredRun, error: TokenizerError) -> UsageError:
+    """The error for texts that the tokenizer of a run does not know, although it was learned from them."""
+    message = f"'{run.path}' was trained on '{run.data_name}', not on these texts: {error.message}"
+    return UsageError(message, f"Give the texts as they were, or start '{next_free(run.path)}' with `resume = never`.")
 
 
 def refuse_other_settings(run: StoredRun, config: RunConfig, request: Request) -> None:

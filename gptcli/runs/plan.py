@@ -25,10 +25,10 @@ from gptcli.dataset.mixing import find_or_prepare_mixture, refuse_unweighted
 from gptcli.dataset.place import dataset_roots
 from gptcli.dataset.preparing import OnProgress, Prepared, find_or_prepare
 from gptcli.dataset.summary import ReadSummary
-from gptcli.errors import ModelFolderError, StorageError, size
+from gptcli.errors import ModelFolderError, StorageError, TokenizerError, size
 from gptcli.model.cost import parameter_shapes
 from gptcli.runs.budget import StopReason, finished_by, why_finished
-from gptcli.runs.changes import refuse_other_data, refuse_other_settings
+from gptcli.runs.changes import other_texts, refuse_other_data, refuse_other_settings
 from gptcli.runs.completion import Completed, complete
 from gptcli.runs.decision import Decision, FineTune, Resume, check, decide, training_device
 from gptcli.runs.pretrained import require_its_tokenizer, stored_initial_state
@@ -147,21 +147,25 @@ def _prepare(request: Request, decision: Decision, scratch: Path | None, on_prog
         prepare = partial(find_or_prepare, request.data)
     else:
         prepare = partial(find_or_prepare_mixture, request.data, data.weights)
-    return prepare(
-        dataset_roots(decision.path),
-        settings,
-        data,
-        given=_known_tokenizer(request, decision, data),
-        unknown=request.unknown,
-        scratch=scratch,
-        on_progress=on_progress,
-    )
+    own = _own_tokenizer(request, decision, data)
+    try:
+        return prepare(
+            dataset_roots(decision.path),
+            settings,
+            data,
+            given=decision.pretrained.tokenizer if decision.pretrained else own,
+            unknown=request.unknown,
+            scratch=scratch,
+            on_progress=on_progress,
+        )
+    except TokenizerError as error:
+        if own and isinstance(decision, Resume):
+            raise other_texts(decision.run, error) from None
+        raise
 
 
-def _known_tokenizer(request: Request, decision: Decision, data: DataConfig) -> Tokenizer | None:
-    """The tokenizer of a pretrained model; of a mixture that resumes its own, which was learned from all texts."""
-    if decision.pretrained:
-        return decision.pretrained.tokenizer
+def _own_tokenizer(request: Request, decision: Decision, data: DataConfig) -> Tokenizer | None:
+    """The tokenizer of a mixture that resumes, so that it is not learned from all texts again; else None."""
     if len(data.weights or ()) < 2 or not isinstance(decision, Resume):
         return None
     if request.states("tokenizer.kind", "tokenizer.vocab_size"):
