@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
 import gptcli
@@ -130,25 +129,15 @@ def test_the_validation_loss_is_the_mean_by_weight(folder: Path) -> None:
     last = [event for event in events if isinstance(event, EvalMetrics)][-1]
     assert last.loss == pytest.approx(0.7 * last.parts["book"] + 0.3 * last.parts["code"], rel=1e-8)
     assert [line for line in lines(Path("run")) if "val/loss" in line][-1]["val/loss/code"] == last.parts["code"]
-    model = gptcli.load("run")
-    for part in mixture(PARTS, out="other", **settings).parts:
-        held_out = model.tokenizer.decode(
-            part.dataset.val.stream.windows(torch.zeros(1).long().numpy(), 100)[0].tolist()
-        )
-        assert held_out, "the parts keep their own text"
-    trainer = Trainer(*_training(settings))
-    whole = trainer.evaluate()
-    alone = {}
-    for part in trainer.dataset.parts:  # type: ignore[attr-defined]
+    made = gptcli.plan(PARTS, "another", **settings)
+    trainer = Trainer(made.config, made.dataset, made.device)
+    whole, alone = trainer.evaluate(), {}
+    assert isinstance(made.dataset, Mixture)
+    for part in made.dataset.parts:
         trainer.dataset = part.dataset
         alone[part.name] = trainer.evaluate()
     assert trainer.part_losses == alone
     assert whole == pytest.approx(0.7 * alone["book"] + 0.3 * alone["code"], rel=1e-8)
-
-
-def _training(options: dict[str, object]) -> tuple[object, object, object]:
-    made = gptcli.plan(PARTS, "another", **options)
-    return made.config, made.dataset, made.device
 
 
 def test_epochs_count_the_windows_of_all_parts() -> None:
@@ -221,7 +210,8 @@ def test_datasets_without_weights_are_refused_with_the_weights_to_give() -> None
     assert f"{made.path}=1 code.txt=1" in caught.value.hint
 
 
-def test_a_part_that_is_too_short_is_named(folder: Path) -> None:
-    (folder / "code.txt").write_text("short text")
-    with pytest.raises(CorpusError, match="'code'"):
+@pytest.mark.parametrize(("characters", "named"), [(10, "'code.txt'"), (18, "'code'")])
+def test_a_part_that_is_too_short_is_named(folder: Path, characters: int, named: str) -> None:
+    (folder / "code.txt").write_text(("short text " * 2)[:characters])
+    with pytest.raises(CorpusError, match=named):
         mixture(PARTS)
