@@ -18,6 +18,7 @@ from gptcli.config.values import nest
 from gptcli.dataset.corpus import Corpus
 from gptcli.dataset.finding import Found, find_sources
 from gptcli.dataset.folder import Dataset, is_dataset, open_dataset
+from gptcli.dataset.importing import import_tokens
 from gptcli.dataset.key import dataset_key
 from gptcli.dataset.manifest import DamagedDataset, SourceEntry, read_manifest
 from gptcli.dataset.notes import notes_on_idle_patterns
@@ -27,6 +28,7 @@ from gptcli.dataset.scanning import scan
 from gptcli.dataset.sources import STANDARD_INPUT, BeginStage, OnBytes, Source, size_of, stored_chunks
 from gptcli.dataset.splits import split
 from gptcli.dataset.summary import ReadSummary
+from gptcli.dataset.token_files import are_token_files, find_token_files
 from gptcli.dataset.vocabulary import make_tokenizer, require_bpe_for_size, require_known
 from gptcli.dataset.writing import FEW_TOKENS, write_dataset
 from gptcli.errors import CorpusError, DatasetError, counted
@@ -35,7 +37,8 @@ from gptcli.tokenizer import Unknown
 from gptcli.tokenizer.tokenizer import Tokenizer, is_path, load_tokenizer
 
 OnProgress = Callable[[str, int, int], None]
-"""Called with the stage ("hashing", "reading", "training tokenizer", "encoding"), bytes done, and total bytes."""
+"""Called with the stage ("hashing", "reading", "training tokenizer", "encoding", "copying"), bytes done, and all
+bytes."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,8 @@ def tokenize(
 ) -> Prepared:
     """Turn texts into the dataset folder `out`, which appears complete or not at all.
 
-    texts: text files, folders, or "-" for standard input.
+    texts: text files, folders, or "-" for standard input; or token files of nanoGPT, llm.c or datatrove, with the
+        path of their tokenizer (docs/data.md).
     tokenizer: "char", "bpe", the path of a tokenizer.json or vocab.json, or "auto": characters below 5 MB of text,
         else BPE.
     vocab_size: entries of a BPE vocabulary, by default 8,192. With it, "auto" is BPE.
@@ -94,6 +98,11 @@ def tokenize(
     refuse_foreign(out)
     if force or not is_dataset(out):
         storage.refuse_working_folder(out)
+    if are_token_files(inputs, data.format):
+        files = find_token_files(inputs, data.format)
+        report = reporter(on_progress, sum(file.offset + file.tokens * file.dtype.itemsize for file in files))
+        name = name_of_folder(out)
+        return Prepared(*import_tokens(files, out, config, data, report, name=name, force=force))
     with _preparation(inputs, config, data, unknown, on_progress) as preparation:
         if is_dataset(out) and not force:
             return preparation.reuse(out, "Choose another place with `out`, or replace it with `force`.")

@@ -16,7 +16,7 @@ class Preparing:
     """Progress of preparing the data."""
 
     stage: str
-    """ "hashing", "reading", "training tokenizer" or "encoding"."""
+    """ "hashing", "reading", "training tokenizer", "encoding" or "copying"."""
     done_bytes: int
     total_bytes: int
 
