@@ -94,7 +94,7 @@ def require_format(data: DataConfig) -> None:
     """Raise ConfigError for a format that no reader has."""
     if data.format in TOKEN_FORMATS:
         message = f"`data.format = {data.format}` is a format of tokens, not of text."
-        raise ConfigError(message, "Make a dataset of them first: gptcli tokenize FILES --tokenizer TOKENIZER -o DIR")
+        raise ConfigError(message, "Make a dataset of them first, with `gptcli tokenize` (docs/data.md).")
     formats = ["auto", TEXT, *_readers()]
     if data.format not in formats:
         raise ConfigError(f"`data.format` cannot be '{data.format}'.", f"Use one of {', '.join(formats)}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from gptcli.dataset.mixture import Mixture
 from gptcli.errors import ConfigError, CorpusError, GptcliError, UsageError
 from gptcli.runs.events import EvalMetrics, Event, StepMetrics
 from gptcli.runs.weights import weighted_paths
+from gptcli.training.evaluation import bits_per_byte
 from gptcli.training.trainer import Trainer
 from tests.runs.small_runs import FLAGS, assert_same_end, lines
 
@@ -138,6 +140,15 @@ def test_the_validation_loss_is_the_mean_by_weight(folder: Path) -> None:
         alone[part.name] = trainer.evaluate()
     assert trainer.part_losses == alone
     assert whole == pytest.approx(0.7 * alone["book"] + 0.3 * alone["code"], rel=1e-8)
+
+
+def test_bits_per_byte_are_those_of_the_tokens_that_are_drawn() -> None:
+    settings = FLAGS | {"tokenizer.kind": "bpe", "tokenizer.vocab_size": 300}
+    made = mixture({"book.txt": 1, "code.txt": 3}, settings=settings)
+    book, code = (part.dataset.val for part in made.parts)
+    assert book.bytes / book.tokens != pytest.approx(code.bytes / code.tokens, rel=0.01), "else the test is blind"
+    drawn = book.bytes / book.tokens + 3 * code.bytes / code.tokens
+    assert bits_per_byte(math.log(2), made) == pytest.approx(4 / drawn)
 
 
 def test_epochs_count_the_windows_of_all_parts() -> None:
