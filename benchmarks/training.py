@@ -63,7 +63,7 @@ def gptcli_trainer(
         "train": {"batch_size": sequences, "dtype": dtype_name(dtype), "compile": compiled},
     }
     dataset = random_dataset(config.vocab_size, config.block_size, seed=0)
-    completed = complete(Request(preset="gpt2", file=recipe), NewRun(Path()), dataset, device)
+    completed = complete(Request(preset="gpt2", file=recipe), NewRun(Path()), dataset, device, measures=False)
     return new_trainer(completed.config, dataset, device)
 
 

@@ -46,12 +46,12 @@ def train(
 ) -> Run:
     """Train a model on text, or resume a run that was stopped.
 
-    `data` is text files, folders, "-" for standard input, or one dataset folder; or the parts of a mixture with their
-    weights, ["code=0.7", "prose=0.3"] or {"code": 0.7, "prose": 0.3}, each a dataset folder or a text (docs/data.md).
-    `out` is the run folder; by default it is named after the data, below `runs/`. `settings` are fields of the config
-    by dotted name, such as {"train.max_steps": 500}; they override the config files in `config`. `resume` says what to
-    do with an existing run: resume it ("auto", "must") or start another ("never"). `unknown="skip"` leaves out
-    characters that the tokenizer of a pretrained model does not know.
+    `data` is text files, folders, addresses, names of corpora, "-" for standard input, or one dataset folder; or the
+    parts of a mixture with their weights, ["code=0.7", "prose=0.3"] or {"code": 0.7, "prose": 0.3}, each a dataset
+    folder or a text (docs/data.md). `out` is the run folder; by default it is named after the data, below `runs/`.
+    `settings` are fields of the config by dotted name, such as {"train.max_steps": 500}; they override the config files
+    in `config`. `resume` says what to do with an existing run: resume it ("auto", "must") or start another ("never").
+    `unknown="skip"` leaves out characters that the tokenizer of a pretrained model does not know.
 
     `on_event` is called with each event as it happens. Training stops, after saving, when `should_stop` becomes true.
     `quiet=False` shows the progress of downloads on a terminal. Raises GptcliError.

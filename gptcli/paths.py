@@ -41,13 +41,18 @@ def output_path(given: str | Path) -> Path:
     An address, such as hf://owner/name, would become a folder called `hf:`.
     """
     path = given_path(given)
-    if "://" in str(given):
+    if is_elsewhere(str(given)):
         hint = "Give a path on this machine; `gptcli export --to hf --push owner/name` uploads a trained model."
         raise UsageError(f"'{given}' is an address, which cannot be written to.", hint)
     return path
 
 
 def text_paths(given: object) -> tuple[str, ...]:
-    """The texts that a person gave, one path or several, as they were given; raises as `given_path` does."""
+    """The texts that a person gave, one path or address or several, as they were given; raises as `given_path` does."""
     several = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
-    return tuple(str(path) for path in several if given_path(path))
+    return tuple(str(path) for path in several if is_elsewhere(path) or given_path(path))
+
+
+def is_elsewhere(given: object) -> bool:
+    """Whether what a person gave is an address, such as https://example.com/book.txt, rather than a path."""
+    return isinstance(given, str) and "://" in given

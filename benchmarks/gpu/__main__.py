@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu import ablations, decoding, losses, saving, training
+from benchmarks.gpu import ablations, decoding, losses, pace, saving, training
 from benchmarks.gpu.correctness import check
 from benchmarks.gpu.report import Report
 from benchmarks.gpu.setting import Setting
@@ -38,6 +38,7 @@ STAGES: dict[str, dict[str, Stage]] = {
         "sample_gpt2": decoding.sample_gpt2,
         "first_token": decoding.first_token,
         "save_gpt2": saving.save_gpt2,
+        "max_time": pace.max_time,
         "phases": training.phases,
         "kernels": training.kernels,
     },
@@ -50,6 +51,8 @@ STAGES: dict[str, dict[str, Stage]] = {
         "optimizers": ablations.optimizers,
         "micro_batches": ablations.micro_batches,
         "cudnn_attention": ablations.cudnn_attention,
+        "experts": ablations.experts,
+        "eval_batches": ablations.eval_batches,
     },
 }
 """The stages of each part, the most wanted first."""

@@ -17,11 +17,16 @@ from benchmarks.gpu.decoding import Writer
 from benchmarks.gpu.setting import Marks, Setting, peak_bytes, repeated
 from benchmarks.measure import alternate
 from gptcli.errors import first_line
+from gptcli.generation import scoring
 from gptcli.model import loss
 from gptcli.model.devices import autocast, torch_dtype
+from gptcli.model.experts import Experts
+from gptcli.model.memory import training_memory
 
 PADDED_TO = 64
 CHUNK_ROWS = (128, 256, 512, 1024, 2048, 4096, 8192)
+EVAL_BATCHES = (2**12, 2**13, 2**14, 2**15, 2**16)
+EXPERTS = 8
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 BACKENDS = {
     "flash": SDPBackend.FLASH_ATTENTION,
@@ -138,6 +143,33 @@ def cudnn_attention(setting: Setting) -> Iterator[dict[str, Any]]:
                     model.hidden(torch.zeros(1, length, dtype=torch.long, device=setting.device))
             marks.mark()
             yield {"allowed": allowed, "pass over a new length (ms)": 1e3 * median(marks.seconds()[1:]), **costs}
+
+
+def experts(setting: Setting) -> Iterator[dict[str, Any]]:
+    """Updates of GPT-2 with experts: all at once, on a GPU also compiled, and one after the other."""
+    ways = {"all at once": Experts.mix_at_once, "one by one": Experts.mix_one_by_one}
+    rows = [("all at once", "on")] if setting.device.type == "cuda" else []
+    for name, compiled in [("all at once", "off"), ("one by one", "off"), *rows]:
+        with mock.patch.multiple(Experts, mix_at_once=ways[name], mix_one_by_one=ways[name]):
+            trainer = setting.gpt2_trainer({"model.n_expert": EXPERTS, "train.compile": compiled})
+            costs = _costs(setting, trainer.step)
+        size, dtype = trainer.micro_batch_size, trainer.dtype
+        estimate = training_memory(trainer.config.model, size, dtype, setting.device.type).total
+        yield {"experts": name, "compiled": compiled, **costs, "estimated bytes": estimate}
+
+
+def eval_batches(setting: Setting) -> Iterator[dict[str, Any]]:
+    """Scoring windows of GPT-2 by the tokens of a forward pass, of which `eval` takes `scoring.BATCH_TOKENS`."""
+    model, context = Writer(setting).model, setting.size.gpt2.block_size
+    ids = torch.randint(0, setting.size.gpt2.vocab_size, (context * setting.sequences,)).numpy()
+    for tokens in EVAL_BATCHES:
+
+        def score(tokens: int = tokens) -> None:
+            with mock.patch.dict(scoring.BATCH_TOKENS, {setting.device.type: tokens}):
+                scoring._score_windows(model, scoring.strided_windows([ids], context, context), lambda *_: None)
+
+        costs = _costs(setting, score)
+        yield {"tokens at once": tokens, "tokens/s": len(ids) / (costs["ms"] / 1e3), **costs}
 
 
 @contextmanager

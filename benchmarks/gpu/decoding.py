@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.setting import Setting
+from benchmarks.gpu.setting import Setting, beside_transformers
 from benchmarks.measure import alternate, read_bandwidth
 from benchmarks.training import transformers_model
 from gptcli.bench.limits import wait_for
@@ -47,14 +47,17 @@ class Writer:
 def sample_gpt2(setting: Setting) -> dict[str, Any]:
     """One sequence at a time, whole calls with prefill, against transformers; then many sequences at once."""
     size, writer = setting.size, Writer(setting)
-    ours = {"gptcli": lambda: writer.generate(size.prompt, size.new_tokens)}
-    seconds = alternate({**ours, "transformers": their_generate(setting)}, size.rounds)
+    calls, problem = beside_transformers(
+        lambda: writer.generate(size.prompt, size.new_tokens), lambda: their_generate(setting)
+    )
+    seconds = alternate(calls, size.rounds)
     writer.generate(size.prompt, size.new_tokens, size.samples)
     bandwidth = read_bandwidth(setting.device)
     return {
         "dtype": setting.dtype,
         "tokens_per_second": {who: size.new_tokens / taken for who, taken in seconds.items()},
-        "times_faster": seconds["transformers"] / seconds["gptcli"],
+        "times_faster": None if problem else seconds["transformers"] / seconds["gptcli"],
+        "problem": problem,
         "bandwidth": bandwidth,
         "one": _decoding(writer, setting, 1, bandwidth),
         "num_samples": size.samples,

@@ -37,7 +37,9 @@ def _losses_in(setting: Setting, dataset: Dataset, dtype: DtypeName) -> dict[str
         "train.eval_tokens": setting.size.eval_tokens
     }
     request = Request(preset=setting.size.loss_preset, flags=nest(settings))
-    trainer = Trainer(complete(request, NewRun(Path()), dataset, setting.device).config, dataset, setting.device)
+    trainer = Trainer(
+        complete(request, NewRun(Path()), dataset, setting.device, measures=False).config, dataset, setting.device
+    )
     shown = {1, 2, 5, 10, 20, *range(50, steps, 50), steps}
     found = {}
     while trainer.completed_steps < steps:

@@ -15,6 +15,7 @@ from gptcli.bench.limits import wait_for
 from gptcli.bench.target import random_dataset
 from gptcli.config import DtypeName, ModelConfig
 from gptcli.config.values import nest
+from gptcli.errors import first_line
 from gptcli.machine import free_memory
 from gptcli.model.devices import torch_dtype
 from gptcli.model.memory import largest_micro_batch
@@ -44,6 +45,8 @@ class Size:
     """The preset whose losses are compared by dtype."""
     loss_steps: int
     eval_tokens: int
+    max_time: float
+    """Seconds of the training that is planned by its time."""
     packages: tuple[str, ...]
     """Packages of Python's library, as a text that every machine has."""
 
@@ -60,6 +63,7 @@ WHOLE = Size(
     loss_preset="tiny",
     loss_steps=300,
     eval_tokens=2**20,
+    max_time=30.0,
     packages=("asyncio", "email", "http", "json", "logging"),
 )
 ON_A_CPU = Size(
@@ -74,6 +78,7 @@ ON_A_CPU = Size(
     loss_preset="nano",
     loss_steps=5,
     eval_tokens=2**9,
+    max_time=1.0,
     packages=("json",),
 )
 """A test of the code: the figures mean nothing."""
@@ -122,7 +127,7 @@ def trainer_of(preset: str, vocab_size: int, settings: Mapping[str, Any], device
     block_size = settings.get("model.block_size", 1024)
     dataset = random_dataset(vocab_size, block_size, seed=0)
     request = Request(preset=preset, flags=nest(settings))
-    trainer = Trainer(complete(request, NewRun(Path()), dataset, device).config, dataset, device)
+    trainer = Trainer(complete(request, NewRun(Path()), dataset, device, measures=False).config, dataset, device)
     trainer.compile()
     return trainer
 
@@ -136,6 +141,18 @@ def repeated(update: Callable[[], object], times: int, device: torch.device) -> 
         wait_for(device)
 
     return run
+
+
+def beside_transformers(
+    ours: Callable[[], object], theirs: Callable[[], Callable[[], object]]
+) -> tuple[dict[str, Callable[[], object]], str]:
+    """What is compared, after one call of what `theirs` makes, and the reason if only gptcli can be measured."""
+    try:
+        other = theirs()
+        other()
+    except Exception as error:  # a version that is missing, or that does not fit this torch
+        return {"gptcli": ours}, first_line(error)
+    return {"gptcli": ours, "transformers": other}, ""
 
 
 class Marks:

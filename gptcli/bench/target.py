@@ -24,6 +24,7 @@ from gptcli.dataset.shards import TokenStream, dtype_for
 from gptcli.generation.loaded_model import LoadedModel, load
 from gptcli.generation.placement import place
 from gptcli.interop.hub import model_name
+from gptcli.model.devices import current_gpu
 from gptcli.model.gpt import GPT
 from gptcli.report.inspection import within_context
 from gptcli.runs.completion import complete
@@ -127,7 +128,8 @@ def _training(preset_name: str, recipe: Values, vocab_size: int, options: BenchO
     dataset = random_dataset(vocab_size, length, options.seed)
     stated = {"train.batch_size": options.batch_size, "train.dtype": options.dtype, "train.seed": options.seed}
     request = Request(preset=preset_name, file=recipe, flags=nest({"model.block_size": length, **stated}))
-    completed = complete(request, NewRun(Path()), dataset, options.device, measures=False)
+    with current_gpu(options.device):
+        completed = complete(request, NewRun(Path()), dataset, options.device, measures=False)
     if completed.refusal:
         raise completed.refusal
     config = completed.config

@@ -82,6 +82,7 @@ def save_checkpoint(run: Path, checkpoint: Checkpoint, *, replace: bool = False)
         "progress": _plain(checkpoint.progress),
         "scaler": state.scaler,
         "threads": state.threads,
+        "compiled": state.compiled,
         "torch": torch.__version__,
     }
     metadata = weights_metadata(checkpoint.progress.step)
@@ -116,6 +117,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         progress = _PROGRESS.validate_python(state["progress"])
         threads = _THREADS.validate_python(state["threads"])
         scaler = dict(state["scaler"])
+        compiled = bool(state.get("compiled", False))  # earlier versions compiled on GPUs only
     except (KeyError, TypeError, ValueError) as error:  # pydantic's errors are ValueErrors
         entry = ".".join(map(str, error.errors()[0]["loc"])) if isinstance(error, ValidationError) else str(error)
         message = f"'{folder / names.STATE}' cannot be read: its entry {entry} is missing or has a wrong value."
@@ -130,6 +132,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         random={name.removeprefix(RANDOM_PREFIX): tensor for name, tensor in tensors.items() if is_random[name]},
         scaler=scaler,
         threads=threads,
+        compiled=compiled,
     )
     return Checkpoint(progress, trainer)
 

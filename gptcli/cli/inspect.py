@@ -18,7 +18,7 @@ def inspect(
         typer.Argument(
             metavar="[THING...]",
             help="A run, model folder, hf://owner/name, dataset, tokenizer, text or folder of runs "
-            "(default: the newest run); two runs; a tokenizer and a text.",
+            "(default: the newest run); two runs; a tokenizer and a text; corpora.",
         ),
     ] = None,
     preset: options.UntrainedPreset = None,
@@ -46,19 +46,22 @@ def inspect(
     import gptcli
     from gptcli.report.run import RunReport
     from gptcli.ui.console import Output
+    from gptcli.ui.preparing import PreparingDisplay
     from gptcli.ui.reports import show_report
 
     output = Output(quiet, verbose, json, no_color)
-    report = gptcli.inspect(
-        *(things or []),
-        preset=preset,
-        family=family,
-        vocab_size=vocab_size,
-        batch_size=batch_size,
-        length=length,
-        machine=machine,
-        quiet=quiet,
-    )
+    with PreparingDisplay(output) as display:
+        report = gptcli.inspect(
+            *(things or []),
+            preset=preset,
+            family=family,
+            vocab_size=vocab_size,
+            batch_size=batch_size,
+            length=length,
+            machine=machine,
+            quiet=quiet,
+            on_progress=display.update,
+        )
     if not things and isinstance(report, RunReport):
         output.note(f"Inspecting {report.path}, the newest run.")
     elif report.kind == "presets":

@@ -59,10 +59,11 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback on errors
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.", rich_help_panel=OUTPUT_PANEL)]
 NoColor = Annotated[bool, typer.Option("--no-color", help="Print without colors.", rich_help_panel=OUTPUT_PANEL)]
 
+TEXTS_HELP = "Text files, folders, https:// and hf://datasets/ addresses, corpora by name, or - (standard input)"
 _MODEL_HELP = "A run, a Hugging Face folder, or hf://owner/name"
 Run = Annotated[str, typer.Argument(metavar="RUN", help=f"{_MODEL_HELP}.")]
 RunOrNewest = Annotated[str | None, typer.Argument(metavar="[RUN]", help=f"{_MODEL_HELP} (default: the newest run).")]
-Texts = Annotated[list[str], typer.Argument(metavar="TEXT...", help="Text files, folders, or - (standard input).")]
+Texts = Annotated[list[str], typer.Argument(metavar="TEXT...", help=f"{TEXTS_HELP}.")]
 
 DEVICE = setting("train.device", "DEVICE", panel=MACHINE_PANEL)
 DTYPE = setting("train.dtype", "DTYPE", panel=MACHINE_PANEL)

@@ -26,8 +26,7 @@ def train(
     data: Annotated[
         list[str],
         typer.Argument(
-            metavar="DATA...",
-            help="Text files, folders, - (standard input), or one dataset; or parts with weights: a=0.7 b=0.3.",
+            metavar="DATA...", help=f"{options.TEXTS_HELP}; or one dataset; or parts with weights: a=0.7 b=0.3."
         ),
     ],
     out: Annotated[

@@ -1,4 +1,4 @@
-"""Finding sources: what files, folders and standard input hold, and what is left out of folders and why."""
+"""Finding sources: what files, folders, addresses, corpora and standard input hold, and what is left out and why."""
 
 from __future__ import annotations
 
@@ -9,13 +9,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 
 from gptcli.config import DataConfig
+from gptcli.config.presets import nearest_name
+from gptcli.dataset.corpora import CORPORA, fetch_corpus, is_corpus
 from gptcli.dataset.readers import folder_patterns, require_format
 from gptcli.dataset.refusals import MissingExtraError
-from gptcli.dataset.sources import STANDARD_INPUT, Source, copy_standard_input, refuse_address
+from gptcli.dataset.remote.addresses import HUB, refuse_other_schemes
+from gptcli.dataset.remote.fetched import Fetched
+from gptcli.dataset.remote.hub import fetch_hub
+from gptcli.dataset.remote.web import fetch_web
+from gptcli.dataset.sources import STANDARD_INPUT, OnProgress, Source, copy_standard_input
 from gptcli.errors import CorpusError, reason_of
+from gptcli.paths import is_elsewhere
 from gptcli.storage import unnamed_file
 from gptcli.tokenizer.document import TOKENIZER_FILE
 
@@ -48,16 +55,19 @@ class Found:
     skipped: tuple[Skipped, ...] = ()
     unmatched: tuple[str, ...] = ()
     """Stated patterns that match nothing, as settings: "data.exclude = drafts"."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the user about text from elsewhere."""
 
 
 @contextmanager
-def find_sources(inputs: Sequence[str], data: DataConfig) -> Iterator[Found]:
+def find_sources(inputs: Sequence[str], data: DataConfig, on_progress: OnProgress | None = None) -> Iterator[Found]:
     """The sources that `inputs` name, in their order; a folder gives its matching files, sorted, at any depth.
 
-    `-` is standard input, whose copy lasts as long as the context. Hidden, vendored and generated files inside a folder
-    are skipped, and so are models and datasets, which have a `tokenizer.json`, and further names of one file. Raises
-    CorpusError for a path that is missing or no regular file, for a folder without a match, and for a file that is
-    named twice.
+    `-` is standard input, whose copy lasts as long as the context. Text at an address and a corpus by its name come
+    from the cache, to which they are downloaded first. Hidden, vendored and generated files inside a folder are
+    skipped, and so are models and datasets, which have a `tokenizer.json`, and further names of one file. Raises
+    CorpusError for a path that is missing or no regular file, a folder without a match, a file that is named twice, and
+    a failed download.
     """
     require_format(data)
     if data.encoding == "auto" and not find_spec("charset_normalizer"):
@@ -69,6 +79,7 @@ def find_sources(inputs: Sequence[str], data: DataConfig) -> Iterator[Found]:
     with ExitStack() as open_copies:
         groups: list[list[Source]] = []
         skipped: list[Skipped] = []
+        notes: list[str] = []
         rules = _Rules(data)
         for given in inputs:
             if given == STANDARD_INPUT:
@@ -76,11 +87,35 @@ def find_sources(inputs: Sequence[str], data: DataConfig) -> Iterator[Found]:
                 copy_standard_input(descriptor)
                 copy = Source(Path("-"), "standard input", "Standard input", descriptor=descriptor, settings=data)
                 groups.append([copy])
+            elif is_elsewhere(given) or is_corpus(given):
+                fetched = _fetched(given, rules, on_progress or (lambda _stage, _done, _total: None))
+                groups.append(_sources_of(fetched, data))
+                skipped += [Skipped(name, reason) for name, reason in fetched.skipped]
+                notes += fetched.notes
             else:
-                refuse_address(given)
                 groups.append(_sources_at(Path(given), data, rules, skipped))
+                if given in CORPORA:
+                    notes.append(f"'{given}' is the file or folder here, not the corpus of that name.")
         _refuse_twice(groups)
-        yield Found(tuple(source for group in groups for source in group), tuple(skipped), rules.unmatched())
+        sources = tuple(source for group in groups for source in group)
+        yield Found(sources, tuple(skipped), rules.unmatched(), tuple(notes))
+
+
+def _fetched(given: str, rules: _Rules, on_progress: OnProgress) -> Fetched:
+    """The local files of an address or a corpus. Raises UsageError for an address that cannot be read."""
+    if not is_elsewhere(given):
+        return fetch_corpus(given, on_progress)
+    refuse_other_schemes(given)
+    if given.startswith(HUB):
+        return fetch_hub(given, rules.inside, on_progress)
+    return fetch_web(given, on_progress)
+
+
+def _sources_of(fetched: Fetched, data: DataConfig) -> list[Source]:
+    return [
+        Source(file.path, file.name, f"'{file.name}'", from_folder=fetched.from_folder, settings=data)
+        for file in fetched.files
+    ]
 
 
 def _sources_at(path: Path, data: DataConfig, rules: _Rules, skipped: list[Skipped]) -> list[Source]:
@@ -88,7 +123,8 @@ def _sources_at(path: Path, data: DataConfig, rules: _Rules, skipped: list[Skipp
         if path.is_dir():
             return _sources_in_folder(path, data, rules, skipped)
         if not path.exists():
-            raise CorpusError(f"There is no file or folder '{path}'.", "Check the path.")
+            hint = nearest_name(str(path), CORPORA) or "Check the path."
+            raise CorpusError(f"There is no file or folder '{path}'.", hint)
     except OSError as error:
         where = error.filename or path
         hint = "Check its permissions, or name a folder with nothing but your texts."
@@ -156,7 +192,12 @@ class _Rules:
         self._is_excluded, self._is_generated = _Patterns(data.exclude), _Patterns(GENERATED)
         self._stated = {"data.include": self._is_included if data.include else None, "data.exclude": self._is_excluded}
 
-    def folder(self, path: Path, full: Path) -> str:
+    def inside(self, path: PurePosixPath) -> str:
+        """The reason for a file that is not on this machine, or for a folder above it."""
+        above = [self.folder(folder) for folder in [*path.parents][:-1]]
+        return next(filter(None, above), "") or self.file(path)
+
+    def folder(self, path: PurePath, full: Path | None = None) -> str:
         is_excluded = self._is_excluded(path)
         if path.name.startswith("."):
             return "hidden"
@@ -164,9 +205,9 @@ class _Rules:
             return "vendored"
         if is_excluded:
             return "excluded"
-        return "linked folders" if full.is_symlink() else ""
+        return "linked folders" if full and full.is_symlink() else ""
 
-    def file(self, path: Path, full: Path) -> str:
+    def file(self, path: PurePath, full: Path | None = None) -> str:
         is_excluded, is_included = self._is_excluded(path), self._is_included(path)
         if path.name.startswith("."):
             return "hidden"
@@ -176,6 +217,8 @@ class _Rules:
             return path.suffix.lower() or "without a suffix"
         if self._is_generated(path):
             return "generated"
+        if full is None:
+            return ""
         if not full.is_file():
             return "links to nothing, pipes or devices"
         return "unreadable" if self.skips_unreadable and not os.access(full, os.R_OK) else ""
@@ -199,7 +242,7 @@ class _Patterns:
             _any_of(pattern for pattern in patterns if ("/" in _plain(pattern)) is whole) for whole in (False, True)
         )
 
-    def __call__(self, path: Path) -> bool:
+    def __call__(self, path: PurePath) -> bool:
         name, whole = path.name.lower(), path.as_posix().lower()
         if not (self._names.match(name) or self._wholes.match(whole)):
             return False

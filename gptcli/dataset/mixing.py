@@ -15,9 +15,9 @@ from gptcli.dataset.finding import find_sources
 from gptcli.dataset.folder import Dataset, is_dataset, open_dataset
 from gptcli.dataset.mixture import mixture, refuse_other_tokenizer
 from gptcli.dataset.place import restore_interrupted
-from gptcli.dataset.preparing import OnProgress, Prepared, find_or_prepare, reporter
+from gptcli.dataset.preparing import Prepared, find_or_prepare, reporter
 from gptcli.dataset.scanning import scan
-from gptcli.dataset.sources import STANDARD_INPUT, size_of
+from gptcli.dataset.sources import STANDARD_INPUT, OnProgress, size_of
 from gptcli.dataset.splits import Part, split
 from gptcli.dataset.summary import ReadSummary
 from gptcli.dataset.vocabulary import make_tokenizer
@@ -119,7 +119,7 @@ def _learned(
     documents, alphabet = Documents(), set[str]()
     training: list[Iterable[Part]] = []
     with ExitStack() as open_inputs:
-        found = [open_inputs.enter_context(find_sources((path,), data)) for path in inputs]
+        found = [open_inputs.enter_context(find_sources((path,), data, on_progress)) for path in inputs]
         report = reporter(on_progress, sum(size_of(source) for one in found for source in one.sources))
         on_bytes = report("reading")
         for one in found:

@@ -12,8 +12,10 @@ from gptcli import storage
 from gptcli.dataset.compression import inner_name
 from gptcli.dataset.folder import is_dataset
 from gptcli.dataset.manifest import DATASET_FILE, is_dataset_name, read_manifest
+from gptcli.dataset.remote.addresses import name_in
 from gptcli.dataset.sources import STANDARD_INPUT
 from gptcli.errors import StorageError
+from gptcli.paths import is_elsewhere
 from gptcli.tokenizer.document import TOKENIZER_FILE
 
 DATA_ROOT = Path("data")
@@ -69,7 +71,9 @@ def dataset_name(inputs: Sequence[str]) -> str:
 
 
 def name_of_text(given: str) -> str:
-    """A dataset name from an input: letters, digits, dot, dash and underscore."""
+    """A dataset name from a path, an address or a corpus: letters, digits, dot, dash and underscore."""
+    if is_elsewhere(given):
+        return _plain(name_in(given))
     path = Path("standard-input") if given == STANDARD_INPUT else Path(given)
     stem = path.name if path.is_dir() else inner_name(path).stem
     if not stem or stem == "..":

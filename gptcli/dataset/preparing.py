@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,7 @@ from gptcli.dataset.notes import notes_on_idle_patterns
 from gptcli.dataset.place import name_of_folder, name_of_text, refuse_foreign, restore_interrupted, writable_root
 from gptcli.dataset.readers import format_of
 from gptcli.dataset.scanning import scan
-from gptcli.dataset.sources import STANDARD_INPUT, BeginStage, OnBytes, Source, size_of, stored_chunks
+from gptcli.dataset.sources import STANDARD_INPUT, BeginStage, OnBytes, OnProgress, Source, size_of, stored_chunks
 from gptcli.dataset.splits import split
 from gptcli.dataset.summary import ReadSummary
 from gptcli.dataset.token_files import are_token_files, find_token_files
@@ -35,10 +33,6 @@ from gptcli.errors import CorpusError, DatasetError, counted
 from gptcli.paths import given_path, output_path, text_paths
 from gptcli.tokenizer import Unknown
 from gptcli.tokenizer.tokenizer import Tokenizer, is_path, load_tokenizer
-
-OnProgress = Callable[[str, int, int], None]
-"""Called with the stage ("hashing", "reading", "training tokenizer", "encoding", "copying"), bytes done, and all
-bytes."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +63,8 @@ def tokenize(
 ) -> Prepared:
     """Turn texts into the dataset folder `out`, which appears complete or not at all.
 
-    texts: text files, folders, or "-" for standard input; or token files of nanoGPT, llm.c or datatrove, with the
-        path of their tokenizer (docs/data.md).
+    texts: text files, folders, addresses, names of corpora, or "-" for standard input; or token files of nanoGPT, llm.c
+        or datatrove, with the path of their tokenizer (docs/data.md).
     tokenizer: "char", "bpe", the path of a tokenizer.json or vocab.json, or "auto": characters below 5 MB of text,
         else BPE.
     vocab_size: entries of a BPE vocabulary, by default 8,192. With it, "auto" is BPE.
@@ -188,7 +182,12 @@ class _Preparation:
             raise DatasetError(f"'{path}' is a dataset of other text or settings.", hint)
         skipped = "The dataset is without the characters that the tokenizer does not know."
         summary = ReadSummary(dict(Counter(map(format_of, self.found.sources)).most_common()), self.found.skipped)
-        notes = [summary.sentence("found"), *notes_on_idle_patterns(self.found), skipped if key != self.key() else ""]
+        notes = [
+            *self.found.notes,
+            summary.sentence("found"),
+            *notes_on_idle_patterns(self.found),
+            skipped if key != self.key() else "",
+        ]
         return Prepared(open_dataset(path), reused=True, notes=[*filter(None, notes)], summary=summary)
 
     def write(self, place: Callable[[str], Path], name: str, *, force: bool = False) -> Prepared:
@@ -204,7 +203,7 @@ class _Preparation:
             try:
                 with storage.new_directory(out, manifest=None, replace=True) as new:
                     notes = self._fill(new, corpus, name, key)
-                    turn.enter_context(_alone_in(out.parent))
+                    turn.enter_context(storage.alone_in(out.parent))  # without locks, the slower one fails to rename
                     refuse_foreign(out)  # it may have appeared since
                     if is_dataset(out) and not force:
                         raise _MadeMeanwhile
@@ -246,7 +245,7 @@ def _preparation(
             raise CorpusError(f"'{path}' is a dataset already, not text.", "Train on it, without other text.")
     if given is None and is_path(config.kind):
         given = load_tokenizer(Path(config.kind))  # an error is reported before any text is read
-    with find_sources(inputs, data) as found:
+    with find_sources(inputs, data, on_progress) as found:
         report = reporter(on_progress, sum(map(size_of, found.sources)))
         on_bytes = report("hashing")
         entries = {source: _entry_of(source, on_bytes) for source in found.sources}
@@ -261,19 +260,6 @@ def _entry_of(source: Source, on_bytes: OnBytes) -> SourceEntry:
         on_bytes(len(chunk))
     name = source.name.encode(errors="surrogateescape").decode(errors="replace")  # a file's name may be no UTF-8
     return SourceEntry(name=name, size=size, sha256=sha256.hexdigest())
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Lock `folder`, so that one process at a time puts a dataset there. The lock ends with the process."""
-    with storage.disk_errors(folder):
-        descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # without locks in this file system, the slower process fails to rename
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def reporter(on_progress: OnProgress | None, total: int) -> BeginStage:

@@ -10,9 +10,9 @@ from typing import Any
 from gptcli.config import DataConfig, parse_section
 from gptcli.config.values import nest
 from gptcli.dataset.finding import Skipped, find_sources
-from gptcli.dataset.preparing import OnProgress, reporter
+from gptcli.dataset.preparing import reporter
 from gptcli.dataset.scanning import scan
-from gptcli.dataset.sources import size_of
+from gptcli.dataset.sources import OnProgress, size_of
 from gptcli.paths import text_paths
 
 
@@ -46,7 +46,7 @@ def preview(
     ConfigError, and CorpusError for text that cannot be read.
     """
     data = parse_section(DataConfig, nest(settings or {}).get("data", {}))
-    with find_sources(text_paths(texts), data) as found:
+    with find_sources(text_paths(texts), data, on_progress) as found:
         report = reporter(on_progress, sum(map(size_of, found.sources)))
         corpus = scan(found, report("reading"))
     return Preview(

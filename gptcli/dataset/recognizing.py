@@ -1,4 +1,4 @@
-"""The format of standard input, which has no name, by its content. What is not beyond doubt is plain text."""
+"""The format of a source without a name that says it, by its content. What is not beyond doubt is plain text."""
 
 from __future__ import annotations
 

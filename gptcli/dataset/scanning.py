@@ -74,7 +74,7 @@ class _Scan:
         self.used: list[Source] = []
         self._documents, self._characters = Documents(), _Characters()
         self._formats: Counter[str] = Counter()
-        self._skipped = list(found.skipped)
+        self._skipped, self._found_notes = list(found.skipped), found.notes
         self._unreadable: list[str] = []
         self._seen = _Seen()
         self._skip_unknown = skip_unknown
@@ -123,7 +123,7 @@ class _Scan:
             documents=self._documents,
             sources=tuple(self.used),
             alphabet=self._characters.alphabet(),
-            notes=tuple(filter(None, [summary.sentence(), *self._notes()])),
+            notes=tuple(filter(None, [*self._found_notes, summary.sentence(), *self._notes()])),
             summary=summary,
             beginnings=self._seen.beginnings,
             has_skipped=self._seen.skipped_characters > 0,

@@ -26,6 +26,7 @@ from gptcli.dataset.compression import (
 )
 from gptcli.dataset.refusals import MissingExtraError
 from gptcli.errors import CorpusError, TokenizerError, UsageError, clause, reason_of
+from gptcli.paths import is_elsewhere
 from gptcli.storage import disk_errors, unnamed_file
 
 STANDARD_INPUT = "-"
@@ -34,6 +35,9 @@ CHUNK_BYTES = 1 << 17
 
 OnBytes = Callable[[int], None]
 """Called with the number of bytes that were just read."""
+OnProgress = Callable[[str, int, int], None]
+"""Called with a stage ("downloading a.txt", "hashing", "reading", "training tokenizer", "encoding"), its bytes done,
+and all of its bytes, or 0 where their number is not known."""
 BeginStage = Callable[[str], OnBytes]
 """Begins a stage of the work ("encoding"), and returns the function to call with the number of bytes just done."""
 
@@ -94,7 +98,7 @@ class Source:
 
 def refuse_address(given: str) -> None:
     """Raise UsageError for an address, such as https://example.com/book.txt, where a path is expected."""
-    if "://" in given:
+    if is_elsewhere(given):
         hint = "Download it first; models on the Hugging Face Hub are hf://owner/name."
         raise UsageError(f"'{given}' is an address, not a file or folder.", hint)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gptcli.dataset.remote.hub import status_of
 from gptcli.errors import ExportError, first_line
-from gptcli.interop.hub import status_of
 
 _DOCUMENTATION = "https://huggingface.co/docs/hub/security-tokens"
 

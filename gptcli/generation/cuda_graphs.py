@@ -9,6 +9,7 @@ Letters: B sequences, V vocabulary.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -114,10 +115,10 @@ class GraphDecoders:
 def supports_cuda_graphs(model: GPT) -> bool:
     """Whether a decode step of the model can be captured as a CUDA graph.
 
-    Not with experts, with which it is untested; nor during training, which a failed capture could disturb.
+    Not during training, which a failed capture could disturb.
     """
     weight = model.wte.weight
-    return weight.device.type == "cuda" and model.config.n_expert == 0 and not weight.requires_grad
+    return weight.device.type == "cuda" and not weight.requires_grad
 
 
 def cuda_graph_capture(device: torch.device) -> Callable[[Step], Step]:
@@ -126,7 +127,7 @@ def cuda_graph_capture(device: torch.device) -> Callable[[Step], Step]:
     All graphs use one memory pool, which is released with the last of them and the function. It raises RuntimeError for
     a step that cannot be captured, whose memory is released.
     """
-    side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    side = _side_stream(device)
     with torch.cuda.device(device):
         pool = torch.cuda.MemPool()
 
@@ -155,6 +156,12 @@ def cuda_graph_capture(device: torch.device) -> Callable[[Step], Step]:
         return replay
 
     return capture
+
+
+@functools.cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream of captures on a device. cuBLAS keeps a workspace for each stream that it has ever used."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def _abandon(graph: torch.cuda.CUDAGraph, device: int, pool: tuple[int, int]) -> None:

@@ -15,7 +15,7 @@ from gptcli.checkpoints.finding import find_model
 from gptcli.checkpoints.model_folder import read_model, read_model_config
 from gptcli.config import DataConfig, DtypeName, Quantization, SamplingConfig, parse_section
 from gptcli.config.values import nest
-from gptcli.dataset.preparing import OnProgress
+from gptcli.dataset.sources import OnProgress
 from gptcli.errors import OutOfMemoryError, UsageError, counted
 from gptcli.generation.context_window import require_memory
 from gptcli.generation.cuda_graphs import GraphDecoders

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gptcli.config import DataConfig
+from gptcli.dataset.corpora import is_corpus
 from gptcli.dataset.finding import find_sources
 from gptcli.dataset.plain_text import read_text
 from gptcli.dataset.refusals import utf8_alone
+from gptcli.dataset.sources import refuse_address
 from gptcli.errors import CorpusError, UsageError
 from gptcli.generation.context_window import window_start
 from gptcli.paths import given_path
@@ -32,6 +34,9 @@ def read_prompt(path: str) -> str:
 
     Raises CorpusError, with file and byte offset, for bytes that are not UTF-8, and for a folder.
     """
+    refuse_address(path)
+    if is_corpus(path):
+        raise CorpusError(f"There is no file '{path}'.", "Check the path.")
     if given_path(path).is_dir():
         raise CorpusError(f"'{path}' is a folder, not a prompt.", "Name a text file, or - for standard input.")
     with utf8_alone(), find_sources([path], DataConfig(format="text")) as found:

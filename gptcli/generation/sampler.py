@@ -6,6 +6,8 @@ Letters: B sequences, V vocabulary, P prompt tokens.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -46,7 +48,8 @@ class Sampler:
         if self._seen is not None:
             logits = filters.penalize_repetition(logits, self._seen, self._config.repetition_penalty)  # (B, V)
         greedy = self._config.temperature == 0
-        tokens = logits.argmax(dim=-1, keepdim=True) if greedy else self._drawn(logits)  # (B, 1)
+        with nullcontext() if greedy else _any_algorithm():
+            tokens = logits.argmax(dim=-1, keepdim=True) if greedy else self._drawn(logits)  # (B, 1)
         if self._seen is not None:
             self._seen.scatter_(1, tokens, True)
         return tokens
@@ -77,3 +80,19 @@ class Sampler:
             self._next = 0
         self._next += 1
         return self._uniform[:, self._next - 1 : self._next]
+
+
+@contextmanager
+def _any_algorithm() -> Iterator[None]:
+    """A context for CUDA's cumulative sum, which is not deterministic.
+
+    Training with `train.deterministic` lets torch refuse such operations, in the whole process.
+    """
+    was_strict = torch.are_deterministic_algorithms_enabled()
+    if was_strict:
+        torch.use_deterministic_algorithms(False)
+    try:
+        yield
+    finally:
+        if was_strict:
+            torch.use_deterministic_algorithms(True)

@@ -26,9 +26,8 @@ from torch import Tensor
 from gptcli.config import DataConfig
 from gptcli.dataset.corpus import Corpus
 from gptcli.dataset.finding import find_sources
-from gptcli.dataset.preparing import OnProgress
 from gptcli.dataset.scanning import scan
-from gptcli.dataset.sources import Source, naming
+from gptcli.dataset.sources import OnProgress, Source, naming
 from gptcli.errors import CorpusError, UsageError
 from gptcli.model.devices import to_device
 from gptcli.model.gpt import GPT
@@ -164,7 +163,7 @@ def score_texts(
         raise UsageError(
             f"`stride` is {chosen:,}, and the context is {context:,} tokens.", f"Use `stride = {context}` at most."
         )
-    with find_sources(text_paths(texts), data) as found:
+    with find_sources(text_paths(texts), data, on_progress) as found:
         corpus = scan(found, lambda _count: None, skip_unknown=tokenizer if unknown == "skip" else None)
         scores = list[Score]()
         for source in corpus.sources:

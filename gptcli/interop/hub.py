@@ -6,8 +6,10 @@ import re
 import sys
 from pathlib import Path
 
+from gptcli.dataset.remote.addresses import is_text_address
+from gptcli.dataset.remote.hub import why_not
 from gptcli.dataset.sources import refuse_address
-from gptcli.errors import ModelFolderError, UsageError, first_line
+from gptcli.errors import ModelFolderError, UsageError
 from gptcli.paths import given_path
 
 SCHEME = "hf://"
@@ -35,6 +37,8 @@ def split_address(address: str) -> tuple[str, str | None]:
     repository, at, revision = address.removeprefix(SCHEME).partition("@")
     if not is_repository(repository) or (at and not revision):
         hint = "Write it as hf://owner/name or hf://owner/name@revision."
+        if is_text_address(address):
+            hint = f"It is an address of text, to train on. {hint}"
         raise UsageError(f"'{address}' is not an address of a model on the Hub.", hint)
     return repository, revision or None
 
@@ -49,12 +53,6 @@ def is_repository(name: str) -> bool:
     except HFValidationError:
         return False
     return "/" in name
-
-
-def status_of(error: Exception) -> int | None:
-    """The HTTP status of a failed request; None if there was no response."""
-    status: int | None = getattr(getattr(error, "response", None), "status_code", None)
-    return status
 
 
 def model_name(folder: Path) -> str:
@@ -83,33 +81,4 @@ def local_model(thing: str | Path, *, quiet: bool = False) -> Path:
     try:
         return Path(snapshot_download(repository, revision=revision, allow_patterns=list(FILES), library_name="gptcli"))
     except (HTTPError, OSError) as error:
-        raise _explained(error, thing) from error
-
-
-def _explained(error: Exception, address: str) -> ModelFolderError:
-    """A failed download as an error of ours, from the most specific cause to the most general."""
-    from huggingface_hub import errors
-
-    if isinstance(error, errors.GatedRepoError):
-        return ModelFolderError(
-            f"Access to '{address}' must be granted by its owner.",
-            "Request it on the model's page, log in with `hf auth login`, and run the command again.",
-        )
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return ModelFolderError(
-            f"The model '{address}' does not exist or is private.",
-            "Check the name, or log in with `hf auth login`.",
-        )
-    if isinstance(error, errors.RevisionNotFoundError):
-        return ModelFolderError(
-            f"The model has no revision '{address.partition('@')[2]}'.", f"Leave it out: {address.partition('@')[0]}"
-        )
-    if isinstance(error, errors.LocalEntryNotFoundError):
-        from huggingface_hub.constants import HF_HUB_OFFLINE
-
-        why = "HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else "the Hub cannot be reached"
-        hint = "Unset it, or give a local folder." if HF_HUB_OFFLINE else "Check the network, or give a local folder."
-        return ModelFolderError(f"'{address}' is not in the cache, and {why}.", hint)
-    status = status_of(error)
-    reason = first_line(error) if status is None else f"status {status}"
-    return ModelFolderError(f"'{address}' could not be downloaded: {reason}.", "Run the command again later.")
+        raise ModelFolderError(*why_not(error, thing, "model", revision)) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import cast
 
@@ -96,6 +97,11 @@ def use_device(device: torch.device, *, tf32: bool = False) -> None:
         if device.index is not None:
             torch.cuda.set_device(device)
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
+
+
+def current_gpu(device: torch.device) -> AbstractContextManager[object]:
+    """A context in which a GPU is the current one, about which memory estimates ask torch."""
+    return torch.cuda.device(device) if device.index is not None and device.type == "cuda" else nullcontext()
 
 
 def has_tf32(device: torch.device) -> bool:

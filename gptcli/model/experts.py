@@ -55,6 +55,10 @@ class ExpertLoad:
         self.balance_loss = self.balance_loss + share * routing.balance_loss().detach()
         self.loads = self.loads + share * torch.stack(routing.loads)
 
+    def tensors(self) -> list[Tensor]:
+        """Both sums, (2,) of them, to be summed further."""
+        return [self.balance_loss, self.loads]
+
     def largest_load(self) -> Tensor:
         """The largest share of choices of any expert in any layer, (); 1/E for an even load."""
         return self.loads.max()

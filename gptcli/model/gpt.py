@@ -202,7 +202,7 @@ class GPT(nn.Module):
             x = F.dropout(x, self.config.dropout)
         for block in self.h:
             if activation_checkpointing:
-                x = checkpoint(block, x, rotation, cache, routing, use_reentrant=False)
+                x = _checkpointed(block, x, rotation, routing)  # (B, T, C)
             else:
                 x = block(x, rotation, cache, routing)  # (B, T, C)
         if cache is not None:
@@ -227,6 +227,26 @@ class GPT(nn.Module):
     def forward(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
         """Token ids (B, T) → logits (B, T, V)."""
         return self.head(self.hidden(ids, cache))
+
+
+def _checkpointed(block: nn.Module, x: Tensor, rotation: Tensor | None, routing: Routing | None) -> Tensor:
+    """A block without a cache, (B, T, C) → (B, T, C), whose activations the backward pass recomputes.
+
+    Its routing is a result like any other: the compiler refuses recomputed code that changes an object from outside.
+    """
+
+    def forward(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        decisions = Routing()
+        x = block(x, rotation, None, decisions)
+        return x, decisions.balance_losses[0], decisions.loads[0]
+
+    if routing is None:
+        x = checkpoint(block, x, rotation, None, None, use_reentrant=False)
+    else:
+        x, balance_loss, load = checkpoint(forward, x, use_reentrant=False)
+        routing.balance_losses.append(balance_loss)
+        routing.loads.append(load)
+    return x
 
 
 class _NoInitialization(TorchFunctionMode):

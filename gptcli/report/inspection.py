@@ -13,7 +13,10 @@ from gptcli.checkpoints.model_folder import is_pickle, read_model_config, refuse
 from gptcli.checkpoints.run_folder import is_run, newest_run, read_run
 from gptcli.config import build_config
 from gptcli.config.presets import PRESET_ALIASES, PRESETS, preset_vocabulary
+from gptcli.dataset.corpora import CORPORA, NamedCorpus, is_corpus
 from gptcli.dataset.folder import is_dataset
+from gptcli.dataset.remote.addresses import is_text_address
+from gptcli.dataset.sources import OnProgress
 from gptcli.errors import CorpusError, GptcliError, ModelFolderError, UsageError
 from gptcli.interop.hub import model_name
 from gptcli.model.cost import parameter_count
@@ -55,6 +58,16 @@ class PresetList:
     kind: str = "presets"
 
 
+CORPORA_WORD = "corpora"
+"""Asks for the list of the corpora, where there is no file or folder of that name."""
+
+
+@dataclass(frozen=True)
+class CorpusList:
+    corpora: tuple[NamedCorpus, ...]
+    kind: str = "corpora"
+
+
 Report = (
     ModelReport
     | RunReport
@@ -67,6 +80,7 @@ Report = (
     | TextReport
     | PresetList
     | MachineReport
+    | CorpusList
 )
 
 
@@ -88,14 +102,16 @@ def inspect(
     length: int | None = None,
     machine: bool = False,
     quiet: bool = True,
+    on_progress: OnProgress | None = None,
 ) -> Report:
     """Describe a thing, as plain data.
 
-    A thing is a run, model folder, `hf://owner/name`, dataset, tokenizer, text, or a folder of runs or datasets. The
+    A thing is a run, model folder, `hf://owner/name`, dataset, tokenizer, text (a file, a folder, an address or the
+    name of a corpus), or a folder of runs or datasets; "corpora" is the list of the corpora that have a name. The
     default is the newest run, or the list of presets where there is no run. Two runs are compared; a tokenizer and a
     text give the tokens of the text. `preset`, with an optional `family` and `vocab_size`, describes an untrained
     model, and `machine` this machine. Memory and FLOPs are for `batch_size` sequences of `length` tokens (default: as
-    in training).
+    in training). `on_progress` is called while text is downloaded.
 
     Raises GptcliError: that of the kind of thing, or UsageError for things that do not go together.
 
@@ -107,6 +123,11 @@ def inspect(
         return describe_machine()
     if preset is not None:
         return _inspect_preset(preset, vocab_size, batch_size, length, family)
+    if list(map(str, things)) == [CORPORA_WORD] and not Path(CORPORA_WORD).exists():
+        return CorpusList(tuple(CORPORA.values()))
+    if things and _is_text_elsewhere(things[-1]):
+        text = str(things[-1])
+        return _inspect_elsewhere([find_model(one, quiet=quiet) for one in things[:-1]], text, on_progress)
     paths = [find_model(thing, quiet=quiet) for thing in things]
     if len(paths) == 2:
         return _inspect_pair(*paths)
@@ -133,7 +154,7 @@ def _require_one_subject(
 def _inspect_path(path: Path, batch_size: int | None, length: int | None) -> Report:
     _require_known(path)
     if path.is_file():
-        return describe_tokenizer(path) if path.suffix == ".json" else describe_text(path)
+        return describe_tokenizer(path) if path.suffix == ".json" else describe_text(str(path))
     if is_run(path):
         context = read_run(path).config.model.block_size
         return describe_run(path, batch_size, within_context(length, context))
@@ -157,10 +178,24 @@ def _inspect_path(path: Path, batch_size: int | None, length: int | None) -> Rep
         if any(map(is_dataset, children)):
             return list_datasets(path)
     try:
-        return describe_text(path)
+        return describe_text(str(path))
     except CorpusError:
         refuse_pickles(path)  # a folder of weights, without text
         raise
+
+
+def _is_text_elsewhere(thing: str | Path) -> bool:
+    """Whether a thing is an address of text, or a corpus of which there is no run either."""
+    text = str(thing)
+    has_run = (names.RUNS_ROOT / text).is_dir() if text in CORPORA else False
+    return isinstance(thing, str) and (is_text_address(text) or (is_corpus(text) and not has_run))
+
+
+def _inspect_elsewhere(before: Sequence[Path], text: str, on_progress: OnProgress | None) -> Report:
+    if not before:
+        return describe_text(text, on_progress)
+    _require_known(before[0])
+    return describe_tokens(before[0], text, on_progress)
 
 
 def _inspect_pair(one: Path, other: Path) -> Report:
@@ -169,7 +204,7 @@ def _inspect_pair(one: Path, other: Path) -> Report:
     if is_run(one) and is_run(other):
         return compare_runs(one, other)
     if one.suffix == ".json" or holds_tokenizer(one):
-        return describe_tokens(one, other)
+        return describe_tokens(one, str(other))
     raise UsageError(
         f"'{one}' and '{other}' are neither two runs nor a tokenizer and a text.",
         "Give two run folders, or a tokenizer.json (or a run or dataset) and a text file.",

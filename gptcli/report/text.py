@@ -17,6 +17,7 @@ from gptcli.dataset.folder import Split, open_dataset
 from gptcli.dataset.readers import read_documents
 from gptcli.dataset.refusals import utf8_alone
 from gptcli.dataset.scanning import scan
+from gptcli.dataset.sources import OnProgress
 from gptcli.dataset.splits import utf8_length
 from gptcli.dataset.vocabulary import choose_kind
 from gptcli.errors import CorpusError, TokenizerError
@@ -146,7 +147,7 @@ def describe_tokenizer(path: Path) -> TokenizerReport:
     return TokenizerReport(str(path), summary_of(load_tokenizer(path)))
 
 
-def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
+def describe_tokens(tokenizer_path: Path, text: str, on_progress: OnProgress | None = None) -> TokensReport:
     """Tokenize a text and describe its first pieces. Raises TokenizerError or CorpusError."""
     tokenizer = load_tokenizer(tokenizer_path)
     characters = tokens = size = 0
@@ -160,7 +161,7 @@ def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
             size += utf8_length(piece)
             yield piece
 
-    with _by_defaults(text_path), find_sources([str(text_path)], DataConfig()) as found:
+    with _by_defaults(text), find_sources([text], DataConfig(), on_progress) as found:
         documents = chain.from_iterable(read_documents(source, lambda _count: None) for source in found.sources)
         try:
             for ids in tokenizer.encode_pieces(counted(chain.from_iterable(documents))):
@@ -172,7 +173,7 @@ def describe_tokens(tokenizer_path: Path, text_path: Path) -> TokensReport:
             raise TokenizerError(error.message, hint) from None
     return TokensReport(
         tokenizer_path=str(tokenizer_path),
-        text_path=str(text_path),
+        text_path=text,
         tokenizer=summary_of(tokenizer),
         characters=characters,
         bytes=size,
@@ -187,14 +188,17 @@ def _piece(token: int, content: bytes) -> TokenText:
     return TokenText(token, content.decode(errors="replace"), content.hex())
 
 
-def describe_text(path: Path) -> TextReport:
-    """Describe a text file or a folder of them. Raises CorpusError if it is not text, empty or blank."""
-    with _by_defaults(path), find_sources([str(path)], DataConfig()) as found:
+def describe_text(given: str, on_progress: OnProgress | None = None) -> TextReport:
+    """Describe a text file, a folder of them, or text from elsewhere.
+
+    Raises CorpusError if it is not text, empty or blank, or cannot be downloaded.
+    """
+    with _by_defaults(given), find_sources([given], DataConfig(), on_progress) as found:
         corpus = scan(found, lambda _count: None)
         lines = sum(_lines(pieces) for source in corpus.sources for pieces in corpus.read(source))
     kind, reason = choose_kind(corpus)
     return TextReport(
-        path=str(path),
+        path=given,
         files=len(corpus.sources),
         characters=corpus.characters,
         bytes=corpus.bytes,
@@ -209,7 +213,7 @@ def describe_text(path: Path) -> TextReport:
 
 
 @contextmanager
-def _by_defaults(text: Path) -> Iterator[None]:
+def _by_defaults(text: str) -> Iterator[None]:
     """Hints about other settings name the command that has them."""
     try:
         with utf8_alone():
@@ -217,7 +221,7 @@ def _by_defaults(text: Path) -> Iterator[None]:
     except CorpusError as error:
         if "`data." not in error.hint:
             raise
-        other = f"`inspect` has no such option; `gptcli tokenize {shlex.quote(str(text))} --dry-run` has."
+        other = f"`inspect` has no such option; `gptcli tokenize {shlex.quote(text)} --dry-run` has."
         raise CorpusError(error.message, f"{error.hint} {other}") from None
 
 

@@ -27,6 +27,7 @@ from gptcli.runs.pretrained import notes_on, verified_sha256
 from gptcli.runs.request import Request
 from gptcli.runs.rhythm import with_rhythm
 from gptcli.tokenizer.tokenizer import is_path
+from gptcli.training.compilation import CPU_SECONDS
 from gptcli.training.mixed_batches import training_batches
 from gptcli.training.runtime import trains_in_tf32
 
@@ -41,6 +42,8 @@ class Completed:
     config: RunConfig
     memory: int
     """Peak memory of training in bytes."""
+    seconds: float | None
+    """Estimated time of a new training; None where it was not measured."""
     notes: list[str]
     """Choices that were made, and why: sentences for the user."""
     refusal: GptcliError | None
@@ -81,20 +84,23 @@ def complete(
     is_timed = config.train.max_steps is None and config.train.epochs is None
     pace = None
     if refusal is None and (is_timed or (measures and not isinstance(decision, Resume))):
-        pace = measure_pace(config, dataset, device, compiles=is_timed)
+        may_compile = is_timed and (device.type != "cpu" or (config.train.max_time or 0) >= CPU_SECONDS)
+        pace = measure_pace(config, dataset, device, compiles=may_compile)
     done = decision.progress if isinstance(decision, Resume) and decision.states_another_time(request) else Progress()
     config = _with_train(config, max_steps=_max_steps(config, dataset, pace, refusal, done))
     config = with_rhythm(config, dataset, pace.step if pace else None)
     if isinstance(decision, FineTune):
         config = _with_train(config, init_sha256=verified_sha256(decision.pretrained, config))
+    seconds = seconds_of(config.train.max_steps or 0, config, dataset, pace) if pace else None
     return Completed(
         config=config,
         memory=memory.total,
+        seconds=seconds,
         notes=[
             *(notes_on(decision.pretrained, config) if isinstance(decision, FineTune) else []),
             f"Model: {_shape(config)}{_default_note(request, decision, device)}.",
             *([alone] if (alone := compatibility_note(config.model)) else []),
-            f"Budget: {_budget(config, dataset, pace)}.",
+            f"Budget: {_budget(config, dataset, seconds)}.",
             f"Dtype: {dtype.name}, {_dtype_reason(config, decision, dtype, device)}.",
             f"Memory: about {size(memory.total)}; {size(free)} are free.",
         ],
@@ -206,7 +212,7 @@ def _dtype_reason(config: RunConfig, decision: Decision, dtype: DtypeChoice, dev
     return reason + (", with products in TF32" if tf32 else "")
 
 
-def _budget(config: RunConfig, dataset: Dataset, pace: Pace | None) -> str:
+def _budget(config: RunConfig, dataset: Dataset, seconds: float | None) -> str:
     train = config.train
     steps = train.max_steps or 0
     passes = _passes(config, dataset, steps)
@@ -214,7 +220,7 @@ def _budget(config: RunConfig, dataset: Dataset, pace: Pace | None) -> str:
     times = ", ".join(f"{count:,.1f} times over {name}" for name, count in passes.items())
     batch = f"{train.batch_size:,} × {config.model.block_size:,} tokens"
     memorizing = ", so often that the model may memorize it" if epochs > MEMORIZING_EPOCHS else ""
-    takes = f"; about {duration(seconds_of(steps, config, dataset, pace))} on this machine" if pace else ""
+    takes = f"; about {duration(seconds)} on this machine" if seconds else ""
     return f"{counted(steps, 'step')} of {batch}, {times}{memorizing}{takes}"
 
 

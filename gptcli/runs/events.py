@@ -74,6 +74,13 @@ class EvalMetrics:
 
 
 @dataclass(frozen=True)
+class CheckpointBegun:
+    """A checkpoint is about to be written. `CheckpointSaved` or `SaveFailed` follows, maybe at a later step."""
+
+    step: int
+
+
+@dataclass(frozen=True)
 class CheckpointSaved:
     """A checkpoint is complete on the disk."""
 
@@ -140,6 +147,7 @@ Event = (
     | Heartbeat
     | EvalProgress
     | EvalMetrics
+    | CheckpointBegun
     | CheckpointSaved
     | SaveFailed
     | SampleDrawn

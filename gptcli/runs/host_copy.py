@@ -8,6 +8,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+DIRECT_BYTES = 16 << 20
+"""Size up to which tensors are written at once, without a copy and a thread (docs/log.md)."""
 _ALIGNMENT = 64
 
 

@@ -23,18 +23,22 @@ from gptcli.config.values import merge
 from gptcli.dataset.folder import Dataset
 from gptcli.dataset.mixing import find_or_prepare_mixture, refuse_unweighted
 from gptcli.dataset.place import dataset_roots
-from gptcli.dataset.preparing import OnProgress, Prepared, find_or_prepare
+from gptcli.dataset.preparing import Prepared, find_or_prepare
+from gptcli.dataset.sources import OnProgress
 from gptcli.dataset.summary import ReadSummary
 from gptcli.errors import ModelFolderError, StorageError, TokenizerError, size
 from gptcli.model.cost import parameter_shapes
+from gptcli.model.devices import current_gpu
 from gptcli.runs.budget import StopReason, finished_by, why_finished
 from gptcli.runs.changes import other_texts, refuse_other_data, refuse_other_settings
 from gptcli.runs.completion import Completed, complete
 from gptcli.runs.decision import Decision, FineTune, Resume, check, decide, training_device
+from gptcli.runs.host_copy import DIRECT_BYTES
 from gptcli.runs.pretrained import require_its_tokenizer, stored_initial_state
 from gptcli.runs.request import Request
 from gptcli.storage import FolderLock, disk_errors
 from gptcli.tokenizer.tokenizer import Tokenizer, parse_tokenizer
+from gptcli.training.compilation import CPU_SECONDS
 from gptcli.training.optimizer import state_numbers
 from gptcli.training.schedule import learning_rate
 
@@ -48,6 +52,8 @@ class Plan(Completed):
     device: torch.device
     disk: int
     """Bytes that a checkpoint and the best weights take on the disk."""
+    copy: int
+    """Bytes of host memory for the copy from which a checkpoint is written; 0 for a small one, which needs none."""
     checkpoint: Checkpoint | None = None
     """The checkpoint from which a run resumes."""
     initial: dict[str, Tensor] | None = None
@@ -66,6 +72,11 @@ class Plan(Completed):
     def finished(self) -> StopReason | None:
         """The budget that has ended the run, if nothing is left to train."""
         return finished_by(self.config.train, self.checkpoint.progress) if self.checkpoint else None
+
+    @property
+    def pays_compiling_on_cpu(self) -> bool:
+        """Whether a training on a CPU is long enough to be compiled; one that resumes stays as it was."""
+        return self.checkpoint.state.compiled if self.checkpoint else (self.seconds or 0) >= CPU_SECONDS
 
     @property
     def begin(self) -> int:
@@ -97,13 +108,17 @@ def plan_for(request: Request, decision: Decision, dataset: Dataset, device: tor
     """The plan of a decision for an existing dataset; raises as `make_plan` does."""
     if isinstance(decision, FineTune):
         require_its_tokenizer(decision.pretrained, dataset)
-    completed = complete(request, decision, dataset, device)
-    disk = _disk(completed.config)
+    with current_gpu(device):
+        completed = complete(request, decision, dataset, device)
+    weights, state = _stored_bytes(completed.config)
+    disk, copy = 2 * weights + state, weights + state
+    copy = copy if copy > DIRECT_BYTES else 0
     refusal = completed.refusal or _disk_refusal(decision.path, disk)
     notes = [
         f"New run: '{decision.path}'.",
         *completed.notes,
         f"Disk: a checkpoint and the best weights take {size(disk)}.",
+        *([f"Saving: takes {size(copy)} more memory of the host; without it training waits."] if copy else []),
     ]
     checkpoint, damaged, initial = None, dict[int, str](), None
     if isinstance(decision, Resume):
@@ -116,12 +131,14 @@ def plan_for(request: Request, decision: Decision, dataset: Dataset, device: tor
     return Plan(
         config=completed.config,
         memory=completed.memory,
+        seconds=completed.seconds,
         notes=notes,
         refusal=refusal,
         decision=decision,
         dataset=dataset,
         device=device,
         disk=disk,
+        copy=copy,
         checkpoint=checkpoint,
         initial=initial,
         damaged=tuple(damaged),
@@ -223,11 +240,11 @@ def _weights_to_start_over(run: StoredRun, damaged: list[str]) -> dict[str, Tens
     return initial
 
 
-def _disk(config: RunConfig) -> int:
-    """Bytes of a checkpoint (weights, optimizer state) and of the best weights beside it, all float32."""
+def _stored_bytes(config: RunConfig) -> tuple[int, int]:
+    """Bytes of the weights and of the optimizer's state, all float32."""
     shapes = parameter_shapes(config.model)
     weights = sum(shape.numel() for shape in shapes.values())
-    return 4 * (2 * weights + state_numbers(shapes, config.optim))
+    return 4 * weights, 4 * state_numbers(shapes, config.optim)
 
 
 def _disk_refusal(path: Path, needed: int) -> StorageError | None:

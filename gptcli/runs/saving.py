@@ -23,7 +23,7 @@ from gptcli.errors import GptcliError, ModelFolderError, StorageError, is_out_of
 from gptcli.interop.huggingface import tensors_from_hf, tensors_to_hf
 from gptcli.machine import free_memory, process_memory
 from gptcli.runs.events import CheckpointSaved, SaveFailed
-from gptcli.runs.host_copy import HostCopy, copied_bytes
+from gptcli.runs.host_copy import DIRECT_BYTES, HostCopy, copied_bytes
 from gptcli.runs.logs import MetricsLog
 from gptcli.runs.plan import Plan
 from gptcli.runs.writer import Outcome, SaveEvent, Writer
@@ -33,9 +33,6 @@ from gptcli.training.trainer import Trainer
 
 MAX_FAILED_SAVES = 3
 """Consecutive failures to write a checkpoint that end a training."""
-
-DIRECT_BYTES = 16 << 20
-"""Size up to which tensors are written at once, without a copy and a thread (docs/log.md)."""
 
 Source = Callable[[], dict[str, Tensor]]
 

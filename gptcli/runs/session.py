@@ -8,20 +8,13 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 
-from gptcli.checkpoints import names
-from gptcli.checkpoints.checkpoint import Progress, discard_checkpoints, prune_checkpoints
-from gptcli.checkpoints.run_folder import (
-    StoredRun,
-    create_run,
-    is_run,
-    refresh_weights_entry,
-    update_config,
-    write_card,
-)
+from gptcli.checkpoints.checkpoint import Progress, discard_checkpoints
+from gptcli.checkpoints.run_folder import update_config, write_card
 from gptcli.errors import NonFiniteError, StorageError
 from gptcli.runs.budget import StopReason, budget_end
-from gptcli.runs.decision import FineTune, Resume
+from gptcli.runs.decision import Resume
 from gptcli.runs.events import (
+    CheckpointBegun,
     CheckpointSaved,
     EvalMetrics,
     EvalProgress,
@@ -34,11 +27,11 @@ from gptcli.runs.events import (
     StepMetrics,
 )
 from gptcli.runs.logs import MetricsLog
+from gptcli.runs.opening import open_folder, remove_half_written, starting_trainer, tidy_up
 from gptcli.runs.plan import Plan
-from gptcli.runs.pretrained import initial_weights, stored_initial_state
 from gptcli.runs.samples import draw_sample
-from gptcli.runs.saving import Saving, attempt, restore
-from gptcli.storage import FolderLock, remove_leftovers
+from gptcli.runs.saving import Saving, attempt
+from gptcli.storage import FolderLock
 from gptcli.training import runtime
 from gptcli.training.evaluation import bits_per_byte
 from gptcli.training.trainer import Trainer, Update, never
@@ -58,13 +51,13 @@ def carry_out(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[E
     """
     progress = plan.checkpoint.progress if plan.checkpoint else Progress()
     if plan.finished:
-        yield _tidy_up(plan, progress, plan.finished)
+        yield tidy_up(plan, progress, plan.finished)
         return
     if plan.refusal:
         raise plan.refusal
-    run = plan.decision.run if isinstance(plan.decision, Resume) else _new_run(plan)
+    run = open_folder(plan)
     with FolderLock(run.path) as lock, ExitStack() as logs:
-        _remove_leftovers(run)
+        remove_half_written(run)
         discard_checkpoints(run.path, plan.damaged, newer_than=progress.step)
         if isinstance(plan.decision, Resume):
             run = update_config(run, plan.config)
@@ -74,7 +67,13 @@ def carry_out(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[E
         metrics = logs.enter_context(closing(MetricsLog(run.path, progress.metrics_bytes)))
         board = logs.enter_context(closing(TensorBoardLog(run.path, plan.config, progress.step)))
         saving = logs.enter_context(closing(Saving(plan, run, lock, metrics)))
-        session = Session(_trainer(plan, run), progress, saving, should_stop=should_stop)
+        session = Session(
+            starting_trainer(plan, run),
+            progress,
+            saving,
+            should_stop=should_stop,
+            pays_compiling=plan.pays_compiling_on_cpu,
+        )
         try:
             for event in session.fit():
                 writes = [partial(metrics.write, event), partial(board.write, event)]
@@ -91,53 +90,17 @@ def carry_out(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[E
             raise
 
 
-def _tidy_up(plan: Plan, progress: Progress, reason: StopReason) -> RunFinished:
-    assert isinstance(plan.decision, Resume), "only a run that was trained before is finished"
-    run = plan.decision.run
-    with FolderLock(run.path):
-        _remove_leftovers(run)
-        prune_checkpoints(run.path, plan.config.train.keep_checkpoints)
-        write_card(run, plan.dataset, progress)
-    return RunFinished.after(progress, reason, seconds=progress.seconds)
-
-
-def _trainer(plan: Plan, run: StoredRun) -> Trainer:
-    """The trainer in the state from which the session starts."""
-    trainer = Trainer(plan.config, plan.dataset, plan.device)
-    if plan.checkpoint is not None:
-        refresh_weights_entry(run)
-        restore(trainer, plan.checkpoint)
-    elif plan.config.train.init_from is not None:
-        initial = stored_initial_state(run) if plan.initial is None else plan.initial
-        trainer.model.load_state_dict(initial)
-        initial.clear()  # the plan lives as long as the training
-    return trainer
-
-
-def _remove_leftovers(run: StoredRun) -> None:
-    """Delete the half-written files of killed processes."""
-    remove_leftovers(run.path)
-    remove_leftovers(run.path / names.CHECKPOINTS)
-
-
-def _new_run(plan: Plan) -> StoredRun:
-    weights = None
-    if isinstance(plan.decision, FineTune):
-        weights = initial_weights(plan.decision.pretrained, plan.config)
-    try:
-        return create_run(plan.path, plan.config, plan.dataset, weights)
-    except StorageError:
-        if not is_run(plan.path):
-            raise
-        hint = "Wait for it to end, or choose another place with `out`."
-        raise StorageError(f"Another process has just begun '{plan.path}'.", hint) from None
-
-
 class Session:
     """Trains a run until a budget ends or a stop is asked for; evaluates, samples and saves on the way."""
 
     def __init__(
-        self, trainer: Trainer, progress: Progress, saving: Saving, *, should_stop: Callable[[], bool]
+        self,
+        trainer: Trainer,
+        progress: Progress,
+        saving: Saving,
+        *,
+        should_stop: Callable[[], bool],
+        pays_compiling: bool = False,
     ) -> None:
         self.config = trainer.config.train
         assert self.config.eval_every, "the config is not complete"
@@ -147,6 +110,7 @@ class Session:
         self.progress = progress
         self.saving = saving
         self.should_stop = should_stop
+        self.pays_compiling = pays_compiling
         self._began = time.perf_counter() - progress.seconds  # as if all sessions had been one
         self.seconds_at_step = progress.seconds
         self._training_loss = float("inf")
@@ -284,17 +248,20 @@ class Session:
         """Whether training has stopped at a step, so that nothing later can be saved."""
         return self.progress.step == step and self.stop_reason() is not None
 
-    def save(self) -> Iterator[CheckpointSaved | SaveFailed]:
+    def save(self) -> Iterator[CheckpointBegun | CheckpointSaved | SaveFailed]:
         """Save a checkpoint; large ones are written while training continues, and reported at a later step."""
         self.trainer.check_finite()
         self.progress.seconds = self.seconds
         self.progress.metrics_bytes = self.saving.log.length()
+        yield CheckpointBegun(self.progress.step)
         is_last = partial(self._ends_at, self.progress.step)
         yield from self.saving.checkpoint(self.progress, self.trainer.state(), is_last)
         self._mark()
 
     def _compile(self) -> Iterator[Note]:
-        if note := self.trainer.compile():
+        if self.trainer.will_compile(pays_on_cpu=self.pays_compiling):
+            yield Note("Compiling the model, which takes from ten seconds to a few minutes.")
+        if note := self.trainer.compile(pays_on_cpu=self.pays_compiling):
             yield Note(note)
         self._mark()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from gptcli.errors import UsageError
-from gptcli.paths import text_paths
+from gptcli.paths import is_elsewhere, text_paths
 
 Data = str | Path | Iterable[str | Path] | Mapping[str, float]
 """Paths, or parts with their weights: "book.txt", ["a", "b"], ["a=0.7", "b=0.3"] or {"a": 0.7, "b": 0.3}."""
@@ -40,7 +40,7 @@ def weighted_paths(data: Data) -> tuple[tuple[str, ...], tuple[float, ...] | Non
 def _weighted(given: str) -> tuple[str, float | None]:
     """The path in `given` and its weight; the whole of it and None where it has no weight."""
     path, equals, number = given.rpartition("=")
-    if not equals or not path or ("://" in path and "?" in path) or _exists(given):
+    if not equals or not path or (is_elsewhere(path) and "?" in path) or _exists(given):
         return given, None
     try:
         return path, float(number)

@@ -7,7 +7,7 @@ Three promises hold for everything written here:
 - Nothing valid is overwritten in a folder made this way.
 - A log (`AppendLog`) only grows. It is cut only on request, to a length that a manifest names.
 
-`FolderLock` keeps other processes from writing at the same time. Disk errors become `StorageError`.
+`FolderLock` and `alone_in` keep other processes from writing at the same time. Disk errors become `StorageError`.
 """
 
 from gptcli.storage.append_log import AppendLog
@@ -15,13 +15,14 @@ from gptcli.storage.atomic import (
     REPLACED_SUFFIX,
     TEMPORARY_SUFFIX,
     NewDirectory,
+    adopt_file,
     new_directory,
     remove_directory,
     remove_leftovers,
     write_file,
 )
-from gptcli.storage.disk import disk_errors, is_occupied, refuse_working_folder, unnamed_file
-from gptcli.storage.lock import FolderLock
+from gptcli.storage.disk import disk_errors, is_occupied, make_directories, refuse_working_folder, unnamed_file
+from gptcli.storage.lock import FolderLock, alone_in
 from gptcli.storage.manifest import MANIFEST_FILE, FileEntry, fingerprints, mismatch, sha256_of_file, to_json
 
 __all__ = [
@@ -32,9 +33,12 @@ __all__ = [
     "FileEntry",
     "FolderLock",
     "NewDirectory",
+    "adopt_file",
+    "alone_in",
     "disk_errors",
     "fingerprints",
     "is_occupied",
+    "make_directories",
     "mismatch",
     "new_directory",
     "refuse_working_folder",

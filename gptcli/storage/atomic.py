@@ -119,11 +119,14 @@ def _replace_directory(final: Path, new: Path) -> None:
     shutil.rmtree(new)
 
 
-def write_file(path: Path, content: bytes | Iterable[bytes | memoryview]) -> None:
-    """Write or replace one file so that readers see the old content or the new, never a part."""
+def write_file(path: Path, content: bytes | Iterable[bytes | memoryview], option: str = "`out`") -> None:
+    """Write or replace one file so that readers see the old content or the new, never a part.
+
+    `option` is the setting of another place, for hints.
+    """
     temporary = _hidden(path, TEMPORARY_SUFFIX)
     try:
-        with disk_errors(path):
+        with disk_errors(path, option=option):
             with open(temporary, "wb") as file:
                 write_flushed(file, content)
             os.replace(temporary, path)
@@ -132,6 +135,18 @@ def write_file(path: Path, content: bytes | Iterable[bytes | memoryview]) -> Non
         with suppress(OSError):  # report the first error
             temporary.unlink(missing_ok=True)
         raise
+
+
+def adopt_file(temporary: Path, final: Path, option: str = "`out`") -> None:
+    """Give a file that was written over a longer time its final name, after flushing it to the disk.
+
+    `option` is the setting of another place, for hints.
+    """
+    with disk_errors(final, option=option):
+        with open(temporary, "rb+") as file:
+            flush(file)
+        os.replace(temporary, final)
+        flush_directory(final.parent)
 
 
 def remove_directory(path: Path) -> None:

@@ -1,14 +1,36 @@
-"""A lock on a folder: one process at a time writes to it."""
+"""Locks on folders: one process at a time writes to one."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gptcli.errors import StorageError
 from gptcli.storage.disk import disk_errors, make_directories
+
+
+@contextmanager
+def alone_in(folder: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Lock an existing folder, after waiting for the process that has locked it. The lock ends with the process.
+
+    `on_wait` is called before the waiting. A file system without locks lets everybody in.
+    """
+    with disk_errors(folder):
+        descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                on_wait()
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 class FolderLock:

@@ -40,13 +40,13 @@ class Batches:
         """Windows in one pass over the text; tokens that the offset leaves out are seen in other epochs."""
         return max(1, (len(self.stream) - self.block_size) // self.block_size)
 
-    def starts(self, step: int) -> np.ndarray:
-        """Start positions of the windows of a step, int64 (batch_size,)."""
-        return self._starts(self.numbers(step))
+    def starts(self, step: int, part: slice = slice(None)) -> np.ndarray:
+        """Start positions of the windows of a step, or of a part of them, int64 (batch_size,)."""
+        return self._starts(self.numbers(step, part))
 
-    def numbers(self, step: int) -> np.ndarray:
-        """The numbers of the sequences of a step, counted from the first one of the training, int64 (batch_size,)."""
-        return np.arange(step * self.batch_size, (step + 1) * self.batch_size)
+    def numbers(self, step: int, part: slice = slice(None)) -> np.ndarray:
+        """The numbers of a step's sequences or a part of them, from the first of the training, int64 (batch_size,)."""
+        return np.arange(step * self.batch_size, (step + 1) * self.batch_size)[part]
 
     def windows(self, numbers: np.ndarray) -> np.ndarray:
         """Token ids of the sequences with these numbers, int64 (n,) → int64 (n, block_size + 1)."""
@@ -61,9 +61,9 @@ class Batches:
             starts[chosen] = offset + order(places[chosen]) * self.block_size
         return starts
 
-    def batch(self, step: int) -> Tensor:
-        """Token ids of a step, int64 (batch_size, block_size + 1); the inputs are all but the last."""
-        return torch.from_numpy(self.windows(self.numbers(step)))
+    def batch(self, step: int, part: slice = slice(None)) -> Tensor:
+        """Token ids of a step or a part of it, int64 (batch_size, block_size + 1); the inputs are all but the last."""
+        return torch.from_numpy(self.windows(self.numbers(step, part)))
 
     def _order(self, epoch: int) -> tuple[int, Order]:
         """The offset and the order of windows of an epoch; those of the last two epochs are cached."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import shutil
 from typing import Any
 
 import torch
@@ -16,6 +18,9 @@ from gptcli.training.gradients import Hidden, accumulate_gradients
 
 MIN_STEPS = 300
 """Fewest steps for which compiling on a GPU pays: it takes about a minute."""
+CPU_SECONDS = 600.0
+"""Shortest training on a CPU for which compiling surely pays: it takes 12 to 22 s, more on a busy machine, and saves
+between a tenth and a sixth (docs/log.md)."""
 
 
 def compile_hidden(
@@ -27,15 +32,18 @@ def compile_hidden(
     max_steps: int,
     dtype: torch.dtype,
     evaluates: bool = True,
+    pays_on_cpu: bool = False,
 ) -> tuple[Hidden, str]:
     """`hidden`, the model's own, compiled or not, and a sentence about the choice ("" when compiled as asked).
 
-    The choice depends on all steps of the run, not on those left, so that a resumed run uses the same kernels. The
-    compiled model is tried on a micro-batch `ids` (b, T + 1), backward pass included, and, if it `evaluates`, in
+    The choice depends on all steps of the run, not on those left, so that a resumed run uses the same kernels. On a CPU
+    it depends on the speed, so that `pays_on_cpu` must say how the run was begun.
+
+    The compiled model is tried on a micro-batch `ids` (b, T + 1), backward pass included, and, if it `evaluates`, in
     evaluation mode, for which it is compiled once more; gradients and random states are restored. Raises DeviceError
     if `mode` is "on" and compiling fails.
     """
-    reason = _reason_against(model.wte.weight.device, max_steps, experts=model.config.n_expert > 0)
+    reason = reason_against(model.wte.weight.device, max_steps, pays_on_cpu=pays_on_cpu)
     if mode == "off" or (mode == "auto" and reason):
         return hidden, f"Not compiled: {reason}." if mode == "auto" else ""
     compiled: Hidden = torch.compile(hidden, dynamic=False, **_options())
@@ -51,18 +59,28 @@ def compile_hidden(
     return compiled, "Compiled with torch.compile." if mode == "auto" else ""
 
 
-def _reason_against(device: torch.device, max_steps: int, *, experts: bool = False) -> str:
+def will_compile(mode: Compile, device: torch.device, max_steps: int, *, pays_on_cpu: bool = False) -> bool:
+    """Whether `compile_hidden` tries to compile."""
+    return mode == "on" or (mode == "auto" and not reason_against(device, max_steps, pays_on_cpu=pays_on_cpu))
+
+
+def reason_against(device: torch.device, max_steps: int, *, pays_on_cpu: bool = False) -> str:
+    """Why compiling would not pay or not work, as a clause; "" if it pays."""
+    if device.type == "cpu" and not pays_on_cpu:
+        return "on a CPU it would save less time than it takes"
     if device.type == "cpu":
-        return "on a CPU it saves less time than it takes"
+        return "" if _has_compiler() else "there is no C++ compiler"
     if device.type == "mps":
         return "torch.compile is untested on Apple GPUs"
     if importlib.util.find_spec("triton") is None:
         return "triton, which torch.compile needs, is not installed"
-    if experts:
-        return "with experts it is untested"
     if max_steps < MIN_STEPS:
         return "the run is too short to pay for it"
     return ""
+
+
+def _has_compiler() -> bool:
+    return any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++") if name)
 
 
 def _options() -> dict[str, Any]:

@@ -18,6 +18,7 @@ from gptcli.model.devices import autocast, to_device
 from gptcli.model.gpt import GPT
 from gptcli.model.loss import bits_per_unit
 from gptcli.training.gradients import Hidden
+from gptcli.training.ranks import ALONE, Ranks
 
 Evaluation = Generator[tuple[int, int], None, float]
 """Yields (windows done, all windows) before the first batch and after each; returns the mean loss in nats per token."""
@@ -54,13 +55,16 @@ def evaluation_batches(
     max_tokens: int,
     dtype: torch.dtype,
     hidden: Hidden | None = None,
+    ranks: Ranks = ALONE,
 ) -> Evaluation:
     """Evaluate batch by batch, so that the caller can show progress or stop; `hidden` is the model's own or compiled.
 
-    The model is in evaluation mode only while a batch runs. No random number is drawn.
+    The model is in evaluation mode only while a batch runs. No random number is drawn. Each rank scores its part of the
+    windows; all of them get the same mean.
     """
     T, device = model.config.block_size, model.wte.weight.device
     starts = validation_starts(split.tokens, T, max_tokens)
+    starts = starts[ranks.part_of(len(starts))]
     whole = starts[starts + T < split.tokens]
     dtype_of_sum = torch.promote_types(model.wte.weight.dtype, torch.float32)
     count = -(-len(whole) // batch_size) + len(starts) - len(whole)
@@ -82,7 +86,9 @@ def evaluation_batches(
         losses[-1] = loss_sum(model, model.hidden, ids, dtype)
         scored += length - 1
         yield len(starts), len(starts)
-    return float(losses.cpu().double().sum()) / scored
+    sums = torch.tensor([losses.cpu().double().sum(), scored], dtype=torch.float64)  # (2,)
+    nats, tokens = ranks.sum(sums.to(device) if ranks.size > 1 else sums).tolist()
+    return float(nats / tokens)
 
 
 def tokens_of_part(part: MixturePart, max_tokens: int) -> int:

@@ -26,19 +26,22 @@ def accumulate_gradients(
     micro_batch_size: int,
     dtype: torch.dtype,
     backward: Callable[[Tensor], None],
+    batch_size: int | None = None,
     expert_balance: float = 0.0,
     spread: ExpertLoad | None = None,
 ) -> Tensor:
     """Mean next-token loss () of ids (B, T + 1); its gradient is accumulated over micro-batches of b sequences.
 
     Each micro-batch is weighted by its share of the tokens, so that any split of the batch gives the same gradient;
-    `backward` is called with its part of the loss. For a model with experts the balance loss is added, times
+    `backward` is called with its part of the loss. Where `ids` are part of a batch of `batch_size` sequences, the loss
+    and its gradient are this part of the mean. For a model with experts the balance loss is added, times
     `expert_balance`, and `spread` collects how tokens were spread.
     """
     loss = torch.zeros((), device=ids.device, dtype=torch.float64 if dtype is torch.float64 else torch.float32)
-    total, experts = ids[:, 1:].numel(), model.config.n_expert > 0
+    sequences, experts = batch_size or len(ids), model.config.n_expert > 0
+    total = sequences * (ids.shape[1] - 1)
     for micro in torch.split(ids, micro_batch_size):  # (b, T + 1)
-        routing, share = Routing() if experts else None, len(micro) / len(ids)
+        routing, share = Routing() if experts else None, len(micro) / sequences
         with autocast(ids.device, dtype):
             states = hidden(micro[:, :-1], None, routing)  # (b, T, C)
             part = model.summed_loss(states, micro[:, 1:]) / total

@@ -40,9 +40,9 @@ class MixedBatches:
         """Windows in all sources. After as many sequences, a source with more than its share of weight has repeated."""
         return sum(source.windows_per_epoch for source in self.sources)
 
-    def batch(self, step: int) -> Tensor:
-        """Token ids of a step, int64 (B, T + 1); the inputs are all but the last."""
-        numbers = self.sources[0].numbers(step)  # (B,)
+    def batch(self, step: int, part: slice = slice(None)) -> Tensor:
+        """Token ids of a step or a part of it, int64 (B, T + 1); the inputs are all but the last."""
+        numbers = self.sources[0].numbers(step, part)  # (B,)
         owners, draws = self.assigned(numbers)
         ids = np.empty((len(numbers), self.sources[0].block_size + 1), dtype=np.int64)
         for owner in np.unique(owners):

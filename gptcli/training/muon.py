@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from gptcli.config import OptimConfig
 from gptcli.model.devices import has_amx
 from gptcli.model.gpt import GPT
+from gptcli.training.ranks import ALONE, Ranks
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Coefficients of the polynomial a s + b s³ + c s⁵ applied to each singular value. Jordan chose them for a steep start;
@@ -42,9 +43,10 @@ class Muon(torch.optim.Optimizer):
 
     STATE: ClassVar[int] = 1
 
-    def __init__(self, model: GPT, config: OptimConfig) -> None:
+    def __init__(self, model: GPT, config: OptimConfig, ranks: Ranks = ALONE) -> None:
         self.names = {p: name for name, p in model.named_parameters() if self.updates(name, p.shape)}
         super().__init__(list(self.names), {"lr": config.lr})
+        self.ranks = ranks
         self.momentum, self.weight_decay = config.momentum, config.weight_decay
         qkv_rows = [*model.config.qkv_rows]
         self.rows = {
@@ -74,7 +76,7 @@ class Muon(torch.optim.Optimizer):
         for shape, buffer in self.buffers.items():
             gradient = torch.stack(gradients[shape]).masked_fill_(bad, 0.0)  # (K, m, n) or (K, n, m), like all below
             buffer.mul_(kept).add_(gradient)
-            update = orthogonal(gradient.add_(buffer, alpha=self.momentum))  # Nesterov momentum
+            update = self.ranks.map(orthogonal, gradient.add_(buffer, alpha=self.momentum))  # Nesterov momentum
             update.mul_(torch.where(bad, 0.0, -group["lr"] * ADAMW_SIZE * max(shape) ** 0.5))
             torch._foreach_add_(self.weights[shape], update.unbind(0))
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from gptcli.config import OptimConfig
 from gptcli.model.gpt import GPT
 from gptcli.training.muon import Muon
+from gptcli.training.ranks import ALONE, Ranks
 from gptcli.training.spikes import SpikeGuard
 
 SMALLEST_SCALE = 1.0
@@ -35,7 +36,7 @@ class PartialOptimizer(Protocol):
     """Parameters and their learning rate `lr`, as in `torch.optim.Optimizer`."""
     found_inf: Tensor
 
-    def __init__(self, model: GPT, config: OptimConfig) -> None: ...
+    def __init__(self, model: GPT, config: OptimConfig, ranks: Ranks) -> None: ...
 
     @staticmethod
     def updates(name: str, shape: torch.Size) -> bool:
@@ -76,10 +77,10 @@ def state_numbers(shapes: Mapping[str, torch.Size], config: OptimConfig) -> int:
 class Optimizer:
     """AdamW (Loshchilov & Hutter 2019) and perhaps another optimizer, with all steps from gradients to weights."""
 
-    def __init__(self, model: GPT, config: OptimConfig, dtype: torch.dtype) -> None:
+    def __init__(self, model: GPT, config: OptimConfig, dtype: torch.dtype, ranks: Ranks = ALONE) -> None:
         self.names = {parameter: name for name, parameter in model.named_parameters()}
         other = OPTIMIZERS.get(config.optimizer)
-        self.other = other(model, config) if other else None
+        self.other = other(model, config, ranks) if other else None
         parameters = [p for p, name in self.names.items() if not (other and other.updates(name, p.shape))]
         self.device = next(iter(self.names)).device
         self.clip = config.grad_clip or float("inf")

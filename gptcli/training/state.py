@@ -24,6 +24,8 @@ class TrainerState:
     """The loss scaler's numbers; empty unless training runs in float16."""
     threads: int = 1
     """CPU threads of torch: another number of threads rounds differently."""
+    compiled: bool = False
+    """Whether torch.compile made the kernels, which round differently too."""
 
 
 def random_states(device: torch.device) -> dict[str, Tensor]:

@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,12 +31,13 @@ from gptcli.errors import NonFiniteError
 from gptcli.model.devices import to_device, torch_dtype
 from gptcli.model.experts import ExpertLoad
 from gptcli.model.gpt import GPT
-from gptcli.training.compilation import compile_hidden
+from gptcli.training.compilation import compile_hidden, will_compile
 from gptcli.training.evaluation import Evaluation, evaluation_batches, mean_loss, tokens_of_part, weighted_evaluation
 from gptcli.training.gradients import Hidden, UpdateStopped, accumulate_gradients, unless_stopped
 from gptcli.training.mixed_batches import training_batches
 from gptcli.training.optimizer import Optimizer
 from gptcli.training.out_of_memory import room_for_gradients, room_for_optimizer
+from gptcli.training.ranks import ALONE, GradientSums, Ranks
 from gptcli.training.schedule import learning_rate
 from gptcli.training.state import TrainerState, random_states, restore_random_states
 
@@ -76,8 +78,11 @@ class Figures:
 class Trainer:
     """Updates one model by the recipe of `config`, which must be complete."""
 
-    def __init__(self, config: RunConfig, dataset: Dataset, device: torch.device) -> None:
-        """Random weights by the recipe's seed, before the first update; `load_state` continues another training."""
+    def __init__(self, config: RunConfig, dataset: Dataset, device: torch.device, ranks: Ranks = ALONE) -> None:
+        """Random weights by the recipe's seed, before the first update; `load_state` continues another training.
+
+        With several `ranks` every process makes the same calls, and each computes its part.
+        """
         train = config.train
         assert train.max_steps, "the config is not complete"
         assert train.micro_batch_size, "the config is not complete"
@@ -85,6 +90,7 @@ class Trainer:
         self.config = config
         self.dataset = dataset
         self.device = device
+        self.ranks = ranks
         self.completed_steps = 0
         self.part_losses: dict[str, float] = {}
         """Validation losses of the parts of a mixture at the last evaluation, in nats per token."""
@@ -94,12 +100,18 @@ class Trainer:
         self.batches = training_batches(config, dataset)
         torch.manual_seed(train.seed)
         self.model = GPT(config.model).to(device)
-        self.optimizer = Optimizer(self.model, config.optim, self.dtype)
+        ranks.broadcast(self.model.state_dict().values())
+        self.sums = GradientSums([*self.model.parameters()], ranks)
+        self.optimizer = Optimizer(self.model, config.optim, self.dtype, ranks)
         whole: Hidden = self.model.hidden
         self.eager = partial(whole, activation_checkpointing=True) if train.activation_checkpointing else whole
         self.hidden = self.eager
 
-    def compile(self, *, evaluates: bool = True) -> str:
+    def will_compile(self, *, pays_on_cpu: bool = False) -> bool:
+        """Whether `compile` tries to compile, which takes from seconds to minutes."""
+        return will_compile(self.config.train.compile, self.device, self.max_steps, pays_on_cpu=pays_on_cpu)
+
+    def compile(self, *, evaluates: bool = True, pays_on_cpu: bool = False) -> str:
         """Use torch.compile if the config asks for it or it pays; for evaluations too if the trainer `evaluates`.
 
         Returns a sentence about the choice, "" if the config made it. Raises OutOfMemoryError, and DeviceError if
@@ -115,6 +127,7 @@ class Trainer:
                 max_steps=self.max_steps,
                 dtype=self.dtype,
                 evaluates=evaluates,
+                pays_on_cpu=pays_on_cpu,
             )
         return note
 
@@ -129,9 +142,13 @@ class Trainer:
         If `should_stop` becomes true between two micro-batches, nothing changes and None is returned. Raises
         OutOfMemoryError, which names the micro-batch size that fits.
         """
-        ids = self._next_batch()  # (B, T + 1)
+        ids = self._next_batch()  # (B, T + 1), or this rank's part of B
+        self._seed_dropout()
         before = random_states(self.device) if len(ids) > self.micro_batch_size else {}
         spread = ExpertLoad() if self.config.model.n_expert else None
+        asked = should_stop if self.ranks.size == 1 else never  # all ranks hear of a stop, between two updates
+        backward = unless_stopped(self.optimizer.backward, asked)
+        passes = -(-len(ids) // self.micro_batch_size)
         try:
             with self._room_for_gradients(ids):
                 loss = accumulate_gradients(
@@ -140,7 +157,8 @@ class Trainer:
                     ids,
                     micro_batch_size=self.micro_batch_size,
                     dtype=self.dtype,
-                    backward=unless_stopped(self.optimizer.backward, should_stop),
+                    backward=self.sums.during(backward, passes),
+                    batch_size=self.config.train.batch_size,
                     expert_balance=self.config.optim.expert_balance,
                     spread=spread,
                 )
@@ -148,6 +166,9 @@ class Trainer:
             self.model.zero_grad()
             restore_random_states(before, self.device)
             return None
+        self.sums.finish()
+        for part in [loss, *(spread.tensors() if spread else [])]:
+            self.ranks.sum(part)
         lr = learning_rate(self.config.optim, self.completed_steps, self.max_steps)
         with room_for_optimizer(self.device):
             grad_norm = self.optimizer.step(lr, loss)
@@ -193,6 +214,7 @@ class Trainer:
             max_tokens=max_tokens,
             dtype=self.dtype,
             hidden=self.hidden,
+            ranks=self.ranks,
         )
 
     def evaluate(self) -> float:
@@ -208,6 +230,7 @@ class Trainer:
             random=random_states(self.device),
             scaler=self.optimizer.scaler_state(),
             threads=torch.get_num_threads(),
+            compiled=self.is_compiled,
         )
 
     def load_state(self, state: TrainerState) -> None:
@@ -237,8 +260,15 @@ class Trainer:
         return f"Try a lower learning rate, such as `optim.lr = {lower}."
 
     def _next_batch(self) -> Tensor:
-        """Token ids of the next update on the device, (B, T + 1)."""
-        return to_device(self.batches.batch(self.completed_steps), self.device)
+        """Token ids of this rank's part of the next update on the device, (B, T + 1)."""
+        part = self.ranks.part_of(self.config.train.batch_size)
+        return to_device(self.batches.batch(self.completed_steps, part), self.device)
+
+    def _seed_dropout(self) -> None:
+        """With several ranks, let dropout depend on seed, step and rank alone, not on the number of ranks so far."""
+        if self.ranks.size > 1 and self.config.model.dropout:
+            words = np.random.SeedSequence((self.config.train.seed, self.completed_steps, self.ranks.rank))
+            torch.manual_seed(int(words.generate_state(1, np.uint64)[0] >> 1))
 
     def _room_for_gradients(self, ids: Tensor) -> AbstractContextManager[None]:
         return room_for_gradients(

@@ -6,6 +6,7 @@ from rich.console import RenderableType
 
 from gptcli.errors import size
 from gptcli.report.datasets import DatasetList
+from gptcli.report.inspection import CorpusList
 from gptcli.report.text import (
     PIECES,
     DatasetReport,
@@ -43,6 +44,23 @@ def dataset_list(report: DatasetList) -> RenderableType:
     return table(
         f"Datasets in {report.root}. Safe to delete: rebuilt from the text when needed", columns, rows, total=total
     )
+
+
+def corpus_list(report: CorpusList) -> list[RenderableType]:
+    """The corpora with a name, and where they come from."""
+    rows = [
+        (corpus.name, "–" if corpus.bytes is None else size(corpus.bytes), corpus.licence, corpus.what)
+        for corpus in report.corpora
+    ]
+    columns = [*left("corpus"), *right("download"), *left("licence", "what")]
+    sources = [
+        (corpus.name, f"pip install 'gptcli[{corpus.needs}]'" if corpus.needs else "", corpus.source)
+        for corpus in report.corpora
+    ]
+    return [
+        table("Corpora, for example: gptcli train shakespeare", columns, rows),
+        table("Sources", left("corpus", "needs", "source"), sources),
+    ]
 
 
 def tokenizer(report: TokenizerReport) -> RenderableType:

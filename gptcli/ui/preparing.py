@@ -9,7 +9,15 @@ from dataclasses import asdict
 from itertools import pairwise
 
 from rich.live import Live
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from gptcli.dataset.finding import Skipped
 from gptcli.dataset.folder import Dataset
@@ -35,6 +43,7 @@ class PreparingDisplay:
             TextColumn("{task.description:<18}", markup=False),
             BarColumn(bar_width=None),
             TextColumn("{task.percentage:>3.0f}%"),
+            DownloadColumn(),
             TransferSpeedColumn(),
             TimeRemainingColumn(),
             expand=True,
@@ -44,7 +53,7 @@ class PreparingDisplay:
         self._output = output
         self._open = ExitStack()
         self._tasks: dict[str, TaskID] = {}
-        self._may_have_written = False
+        self._may_have_written = self._is_downloading = False
         self._stages: list[tuple[str, float, int]] = []
         """For each stage its name, its start time and its bytes."""
 
@@ -60,21 +69,28 @@ class PreparingDisplay:
             self.announce_interruption()
         end = ("", time.perf_counter(), 0)
         for (stage, began, total), (_next, ended, _bytes) in pairwise([*self._stages, end]):
-            self._output.detail(f"{stage.capitalize()}: {ended - began:,.2f} s for {size(total)}.")
+            self._output.detail(f"{_capitalized(stage)}: {ended - began:,.2f} s for {size(total)}.")
 
     def announce_interruption(self) -> None:
         """Say that a signal ended the command before it wrote anything, unless a dataset may be complete already."""
         if not self._may_have_written:
             with suppress(OSError):  # of a closed terminal
-                self._output.note("Stopped. Nothing was written.")
+                rest = "The same command continues the download" if self._is_downloading else "Nothing was written"
+                self._output.note(f"Stopped. {rest}.")
 
     def update(self, stage: str, done_bytes: int, total_bytes: int) -> None:
         """Show the progress of a stage."""
         if stage not in self._tasks:
             self._stages.append((stage, time.perf_counter(), total_bytes))
-            self._tasks[stage] = self._progress.add_task(stage.capitalize(), total=total_bytes)
-        self._progress.update(self._tasks[stage], completed=done_bytes, total=total_bytes)
+            self._tasks[stage] = self._progress.add_task(_capitalized(stage), total=total_bytes or None)
+        self._progress.update(self._tasks[stage], completed=done_bytes, total=total_bytes or None)
         self._may_have_written = stage == "encoding" and done_bytes >= total_bytes
+        self._is_downloading = stage.startswith("downloading")
+
+
+def _capitalized(stage: str) -> str:
+    """A stage, which may name a file, at the beginning of a line."""
+    return stage[:1].upper() + stage[1:]
 
 
 def show_prepared(output: Output, prepared: Prepared) -> None:

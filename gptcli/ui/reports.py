@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 
 from gptcli.errors import counted, size
 from gptcli.report.datasets import DatasetList
-from gptcli.report.inspection import PresetList, Report, as_json
+from gptcli.report.inspection import CorpusList, PresetList, Report, as_json
 from gptcli.report.machine import MachineReport
 from gptcli.report.model import ModelReport
 from gptcli.report.run import Comparison, RunList, RunReport, RunSummary
@@ -53,6 +53,8 @@ def _tables(report: Report) -> list[RenderableType]:
             return [_presets(report)]
         case MachineReport():
             return _machine(report)
+        case CorpusList():
+            return data_reports.corpus_list(report)
 
 
 def _model(report: ModelReport) -> list[RenderableType]:

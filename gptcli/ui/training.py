@@ -15,6 +15,8 @@ from gptcli.config import to_toml
 from gptcli.errors import counted
 from gptcli.model.loss import loss_in_words
 from gptcli.runs.events import (
+    CheckpointBegun,
+    CheckpointSaved,
     EvalMetrics,
     EvalProgress,
     Event,
@@ -34,6 +36,8 @@ from gptcli.ui.console import Output, live_display, printable, wording
 from gptcli.ui.preparing import PreparingDisplay, describe, figures, show_skipped
 
 SECONDS_BETWEEN_ROWS = 30.0
+SECONDS_OF_A_LONG_SAVE = 3.0
+"""Time after which a save that is in progress is shown."""
 LOWEST_CURVE, HIGHEST_CURVE = 6, 20
 """Lines of the loss curve, depending on the height of the terminal."""
 LINES_BESIDE_CURVE = 14
@@ -103,6 +107,7 @@ class _Progress:
         self._step: StepMetrics | None = None
         self._eval: EvalMetrics | None = None
         self._evaluating: EvalProgress | None = None
+        self._saving: tuple[int, float] | None = None  # the step of the save in progress, and when it began
         self._losses, self._val_losses = Points(self._max_steps), Points(self._max_steps)
         self._spikes = 0
         self._console = output.err
@@ -127,7 +132,13 @@ class _Progress:
                 self._output.detail(f"Validation loss at step {event.step:,}: {losses}.")
         elif isinstance(event, SampleDrawn):
             self._print(Text(f"── sample at step {event.step:,} ──", "dim"), Text(printable(event.text)))
+        elif isinstance(event, CheckpointBegun):
+            self._saving = event.step, time.monotonic()
+        elif isinstance(event, CheckpointSaved):
+            self._end_save(event.step)
         elif isinstance(event, SaveFailed):
+            if event.checkpoint:
+                self._end_save(event.step)
             self._output.warn(event.message)
         elif isinstance(event, Note):
             self._print(Text(printable(wording.get()(event.text))))
@@ -139,6 +150,10 @@ class _Progress:
             self._losses.add(event.step, event.loss)
             self._note_spikes(event)
         self._row_if_time()
+
+    def _end_save(self, step: int) -> None:
+        if self._saving and self._saving[0] == step:  # the next save may have begun, and waits for this one
+            self._saving = None
 
     def _note_spikes(self, event: StepMetrics) -> None:
         if event.spikes > self._spikes:
@@ -176,6 +191,8 @@ class _Progress:
         if self._step:
             shown.append(("lr", f"{self._step.lr:.2e}"))
             shown.append(("tok/s", f"{self._step.tokens_per_second:,.0f}"))
+        if self._saving and time.monotonic() - self._saving[1] >= SECONDS_OF_A_LONG_SAVE:
+            shown.append(("saving", f"step {self._saving[0]:,}"))
         return shown
 
     def _clock(self) -> str:
@@ -230,7 +247,15 @@ def show_dry_run(output: Output, plan: Plan) -> None:
     if output.as_json:
         data = figures(plan.dataset) | {"dataset": None}  # a dry run keeps no dataset that it made
         config = plan.config.model_dump(mode="json")
-        output.json({"run": str(plan.path), "config": config, "data": data, "memory_bytes": plan.memory})
+        output.json(
+            {
+                "run": str(plan.path),
+                "config": config,
+                "data": data,
+                "memory_bytes": plan.memory,
+                "copy_bytes": plan.copy,
+            }
+        )
     else:
         for note in [describe(plan.dataset), *plan.notes]:
             output.note(note)

@@ -128,7 +128,7 @@ def kill_at(cli: CommandLine, arguments: list[str], delay: float, signum: int) -
 
 SMALL = ["--preset", "nano", "--n-layer", "1", "--n-head", "2", "--n-embd", "16", "--block-size", "16", "-q"]
 COMMANDS = [
-    ["train", "book.txt", "-o", "run", *SMALL, "--max-steps", "1000000"],
+    ["train", "book.txt", "-o", "run", *SMALL, "--max-steps", "1000000", "--compile", "off"],
     ["tokenize", "book.txt", "-o", "made"],
     ["sample", "other", "-n", "1000000", "-q"],
 ]

@@ -22,7 +22,7 @@ from gptcli.__main__ import main
 PHASES = {
     "reading": ("gptcli.dataset.preparing.scan", 1),
     "tokenizing": ("gptcli.dataset.preparing.write_dataset", 1),
-    "new run": ("gptcli.runs.session.create_run", 1),
+    "new run": ("gptcli.runs.opening.create_run", 1),
     "first step": ("gptcli.training.trainer.accumulate_gradients", 1),
     "a step": ("gptcli.training.trainer.accumulate_gradients", 8),
     "compiling": ("gptcli.training.trainer.compile_hidden", 1),

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from gptcli.config import SamplingConfig
 from gptcli.generation import context_window, cuda_graphs
@@ -24,12 +25,14 @@ from gptcli.generation.cuda_graphs import GraphDecoders, Step
 from gptcli.generation.sampler import Sampler
 from gptcli.generation.stream import _steps
 from gptcli.model.cache import StaticCacheView
+from gptcli.model.experts import Experts
 from gptcli.model.gpt import GPT
 from tests.generation.test_context_window import check_slides
 from tests.model.reference import random_model
+from tests.model.test_experts import NoHostReads
 from tests.model.variants import VARIANTS, variant
 
-WITHOUT_EXPERTS = [name for name in VARIANTS if not variant(name).n_expert]
+EXPERTS = ("mixtral windows", "qwen3_moe", "strange")
 
 
 class FakeCapture:
@@ -59,11 +62,52 @@ def capture(monkeypatch: pytest.MonkeyPatch) -> FakeCapture:
     return made
 
 
-@pytest.mark.parametrize("name", WITHOUT_EXPERTS)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_a_captured_step_is_an_eager_step_past_the_context_too(capture: FakeCapture, name: str) -> None:
     for prefilled in (1, 5, 8, 9):
         assert check_slides(8, prefilled, name=name)
     assert capture.captures > 4
+
+
+class Traced:
+    """Records the operations of a step once, and replays them on the same memory, whatever the numbers are then.
+
+    As with a CUDA graph, nothing may be read on the host.
+    """
+
+    def __init__(self) -> None:
+        self.captures = 0
+
+    def __call__(self, step: Step) -> Step:
+        self.captures += 1
+        with torch.inference_mode(mode=False), torch.no_grad(), NoHostReads():
+            recorded = make_fx(step)()
+
+        def replay() -> Tensor:
+            with torch.inference_mode(mode=False), torch.no_grad():
+                logits: Tensor = recorded()
+                return logits
+
+        return replay
+
+
+def check_recorded_experts(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(cuda_graphs, "cuda_graph_capture", lambda device: Traced())
+    for prefilled in (1, 5):
+        assert check_slides(8, prefilled, name=name)
+
+
+@pytest.mark.parametrize("name", EXPERTS)
+def test_recorded_operations_serve_every_choice_of_experts(
+    capture: FakeCapture, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(Experts, "mix_one_by_one", Experts.mix_at_once)
+    check_recorded_experts(monkeypatch, name)
+
+
+def test_control_experts_that_are_chosen_on_the_host(capture: FakeCapture, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AssertionError, match="nonzero"):
+        check_recorded_experts(monkeypatch, "mixtral")
 
 
 def test_each_number_of_visible_tokens_is_captured_once(capture: FakeCapture) -> None:
@@ -110,11 +154,17 @@ def test_a_step_that_cannot_be_captured_runs_eagerly(capture: FakeCapture, monke
     assert tries == 1
 
 
-def test_experts_and_cpus_use_no_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cpus_use_no_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_graphs, "cuda_graph_capture", None)
     check_slides(8, 1)
-    experts = next(name for name in VARIANTS if variant(name).n_expert)
-    assert not cuda_graphs.supports_cuda_graphs(random_model(variant(experts)))
+
+
+@pytest.mark.parametrize(("device", "trains"), [("cuda", False), ("cuda", True), ("cpu", False)])
+@pytest.mark.parametrize("name", ["gpt2", "mixtral"])
+def test_graphs_are_for_models_on_cuda_that_are_not_trained(name: str, device: str, trains: bool) -> None:
+    weight = SimpleNamespace(device=torch.device(device), requires_grad=trains)
+    model: Any = SimpleNamespace(wte=SimpleNamespace(weight=weight), config=variant(name))
+    assert cuda_graphs.supports_cuda_graphs(model) == (device == "cuda" and not trains)
 
 
 def test_the_memory_that_a_graph_reads_stays_alive(capture: FakeCapture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +364,7 @@ class FakeDriver:
 
         monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
         monkeypatch.setattr(torch.cuda, "MemPool", Pool)
-        monkeypatch.setattr(torch.cuda, "Stream", lambda device: stream)
+        monkeypatch.setattr(cuda_graphs, "_side_stream", lambda device: stream)
         monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
         monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
         monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())

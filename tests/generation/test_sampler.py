@@ -107,3 +107,21 @@ def test_allowed_ids_are_text_and_the_end() -> None:
     assert tokenizer.vocab_size == 5
     assert allowed_ids(tokenizer, 8, None).tolist() == [True, True, *[False] * 6]
     assert allowed_ids(tokenizer, 8, 4).tolist() == [True, True, False, False, True, False, False, False]
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_draw_may_use_any_algorithm(monkeypatch: pytest.MonkeyPatch, strict: bool) -> None:
+    """A deterministic training leaves torch strict, and CUDA's cumulative sum is not deterministic."""
+    plain = Tensor.cumsum
+
+    def cumsum(self: Tensor, *arguments: int, **options: int) -> Tensor:
+        assert not torch.are_deterministic_algorithms_enabled()
+        return plain(self, *arguments, **options)
+
+    monkeypatch.setattr(Tensor, "cumsum", cumsum)
+    torch.use_deterministic_algorithms(strict)
+    try:
+        draws(new_sampler(num_samples=30, top_p=0.9), 2, 30)
+        assert torch.are_deterministic_algorithms_enabled() == strict
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -15,15 +15,15 @@ import torch
 from benchmarks.gpu import __main__ as program
 from benchmarks.gpu import correctness
 from benchmarks.gpu.report import Report
-from benchmarks.gpu.setting import Setting
+from benchmarks.gpu.setting import Setting, beside_transformers
 from benchmarks.gpu.training import busy_seconds
 
 CPU = torch.device("cpu")
 QUICK = {
-    "speed": ("first_token", "save_gpt2"),
+    "speed": ("first_token", "save_gpt2", "max_time"),
     "ablations": (
         *("padded_head", "chunk_sizes", "fused_loss"),
-        *("attention_kernels", "optimizers", "micro_batches", "cudnn_attention"),
+        *("attention_kernels", "optimizers", "micro_batches", "cudnn_attention", "experts", "eval_batches"),
     ),
 }
 """Measurements that take seconds on a CPU: the others compile or train longer."""
@@ -55,6 +55,16 @@ def test_a_failure_loses_nothing(tmp_path: Path) -> None:
     assert found["later"] == {"a": {"b": 2.0}}
     assert "illegal memory access" in found["problems"]["rows"]
     assert "| a.b | 2 |" in (tmp_path / "speed.md").read_text(encoding="utf-8")
+
+
+def test_without_transformers_gptcli_is_measured() -> None:
+    def missing() -> Any:
+        raise ImportError("No module named 'transformers'")
+
+    calls, problem = beside_transformers(lambda: 1, missing)
+    assert calls.keys() == {"gptcli"}
+    assert "transformers" in problem
+    assert beside_transformers(lambda: 1, lambda: lambda: 2)[0].keys() == {"gptcli", "transformers"}
 
 
 def test_nothing_begins_after_the_deadline(tmp_path: Path) -> None:

@@ -7,10 +7,13 @@ from functools import partial
 
 import pytest
 import torch
+from torch import Tensor
 from torch._dynamo.utils import counters
 
+from gptcli.model.experts import ExpertLoad, Experts, Routing
 from gptcli.model.gpt import GPT
 from gptcli.runs.samples import draw_sample
+from gptcli.training.gradients import Hidden, accumulate_gradients
 from gptcli.training.trainer import Trainer
 from tests.gpu.small_trainer import small_trainer, step
 from tests.model.variants import variant
@@ -65,13 +68,63 @@ def test_control_a_batch_of_another_size(device: torch.device, monkeypatch: pyte
         check(device, monkeypatch)
 
 
-@pytest.mark.parametrize(
-    ("name", "checkpointing"), [("gpt2", False), ("sinusoidal", False), ("qwen3 windows", False), ("qwen3", True)]
-)
-def test_no_graph_breaks(name: str, checkpointing: bool) -> None:
+FAMILIES = [("gpt2", False), ("sinusoidal", False), ("qwen3 windows", False), ("qwen3", True)]
+WITH_EXPERTS = [("mixtral", False), ("qwen3_moe", True)]
+
+
+@pytest.mark.parametrize(("name", "checkpointing"), [*FAMILIES, *WITH_EXPERTS])
+def test_no_graph_breaks(monkeypatch: pytest.MonkeyPatch, name: str, checkpointing: bool) -> None:
     """The whole model is one graph, with its backward pass."""
+    monkeypatch.setattr(Experts, "mix_one_by_one", Experts.mix_at_once)
     model = GPT(variant(name, dropout=0.1))
     hidden = partial(model.hidden, activation_checkpointing=True) if checkpointing else model.hidden
     compiled = torch.compile(hidden, backend="aot_eager", fullgraph=True, dynamic=False)
-    compiled(torch.zeros(2, model.config.block_size, dtype=torch.long), None, None).sum().backward()
+    routing = Routing() if model.config.n_expert else None
+    compiled(torch.zeros(2, model.config.block_size, dtype=torch.long), None, routing).sum().backward()
     assert graphs() == 1
+
+
+def check_experts(device: torch.device, monkeypatch: pytest.MonkeyPatch, name: str, checkpointing: bool) -> None:
+    """Fails unless loss, balance loss and gradients are those of the uncompiled model, in one graph without a break."""
+    torch.set_float32_matmul_precision("highest")
+    monkeypatch.setattr(Experts, "mix_one_by_one", Experts.mix_at_once)
+    model = GPT(variant(name, block_size=32)).to(device)
+    model.fill_positions()
+    hidden = partial(model.hidden, activation_checkpointing=True) if checkpointing else model.hidden
+    backend = "aot_eager" if device.type == "cpu" else "inductor"
+    compiled = torch.compile(hidden, backend=backend, fullgraph=True, dynamic=False)
+    for seed in range(3):
+        ids = torch.randint(23, (4, 33), generator=torch.Generator().manual_seed(seed)).to(device)
+        for one, other in zip(outcome(model, compiled, ids), outcome(model, hidden, ids), strict=True):
+            assert (one - other).norm() <= 1e-4 * other.norm() + 1e-7
+    assert graphs() == 1
+
+
+def outcome(model: GPT, hidden: Hidden, ids: Tensor) -> list[Tensor]:
+    """Loss, balance loss, and all gradients."""
+    load = ExpertLoad()
+    loss = accumulate_gradients(
+        model, hidden, ids, micro_batch_size=2, dtype=torch.float32,
+        backward=lambda loss: loss.backward(), expert_balance=0.01, spread=load,
+    )  # fmt: skip
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    model.zero_grad()
+    return [loss, load.balance_loss, *gradients]
+
+
+@pytest.mark.parametrize(("name", "checkpointing"), [*WITH_EXPERTS, ("qwen3_moe", False)])
+def test_compiled_experts_are_eager_ones(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, name: str, checkpointing: bool
+) -> None:
+    check_experts(device, monkeypatch, name, checkpointing)
+
+
+def test_control_routing_that_is_lost(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = Routing.add
+
+    def forgetful(self: Routing, probabilities: Tensor, chosen: Tensor) -> None:
+        add(self, probabilities.detach() if torch.compiler.is_compiling() else probabilities, chosen)
+
+    monkeypatch.setattr(Routing, "add", forgetful)
+    with pytest.raises(AssertionError):
+        check_experts(device, monkeypatch, "mixtral", False)

@@ -28,7 +28,13 @@ SHAPES: dict[str, dict[str, Any]] = {
     "cpu": {"vocab_size": 61, "n_layer": 2, "n_head": 4, "n_embd": 32, "block_size": 24},
     "cuda": {"vocab_size": 300, "n_layer": 3, "n_head": 4, "n_embd": 256, "block_size": 160},
 }
-MODELS = {"MHA": ("gpt2", {}), "GQA": ("qwen3", {}), "windows": ("qwen3 windows", {"sliding_window": 9})}
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "MHA": ("gpt2", {}),
+    "GQA": ("qwen3", {}),
+    "windows": ("qwen3 windows", {"sliding_window": 9}),
+    "experts": ("mixtral", {"n_expert_active": 4}),
+}
+"""All experts are active, since rounding may exchange those that are hardly chosen."""
 TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
 BATCHES = {"cpu": (1, 8), "cuda": (1, 256)}
 

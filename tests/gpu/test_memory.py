@@ -18,6 +18,7 @@ CLOSE = 0.25
 GPT2 = {"train.compile": "off", "train.max_steps": 100}
 CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
     "small, Muon, dropout": ("small", 65, {"train.compile": "off"}),
+    "small, experts": ("small", 65, {"train.compile": "off", "model.n_expert": 8}),
     "GPT-2, bfloat16": ("gpt2", 50257, {**GPT2, "train.batch_size": 8, "train.micro_batch_size": 8}),
     "GPT-2, float32": (
         "gpt2", 50257, {**GPT2, "train.batch_size": 4, "train.micro_batch_size": 4, "train.dtype": "float32"},

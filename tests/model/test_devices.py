@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -11,7 +12,15 @@ from torch import Tensor
 
 from gptcli.errors import DeviceError
 from gptcli.model import devices
-from gptcli.model.devices import choose_device, choose_device_with_note, choose_dtype, has_tf32, to_device, use_device
+from gptcli.model.devices import (
+    choose_device,
+    choose_device_with_note,
+    choose_dtype,
+    current_gpu,
+    has_tf32,
+    to_device,
+    use_device,
+)
 
 NO_KERNELS = "CUDA error: no kernel image is available for execution on the device\nCUDA kernel errors might be …"
 CAPABILITIES = {None: (7, 5), 0: (7, 5), 1: (9, 0)}
@@ -91,6 +100,21 @@ def test_the_gpu_becomes_the_current_one(two_gpus: list[object]) -> None:
     use_device(torch.device("cuda"), tf32=True)
     use_device(torch.device("cpu"))
     assert two_gpus == [torch.device("cuda", 1), "highest", "high"]
+
+
+def test_estimates_ask_about_the_gpu_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    @contextmanager
+    def current(device: torch.device) -> Iterator[None]:
+        asked.append(device)
+        yield
+
+    monkeypatch.setattr(torch.cuda, "device", current)
+    for name in ("cuda:1", "cuda", "cpu"):  # `cuda` is the current one already
+        with current_gpu(torch.device(name)):
+            pass
+    assert asked == [torch.device("cuda:1")]
 
 
 def test_ids_on_their_way_to_a_gpu_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None:

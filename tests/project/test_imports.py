@@ -38,6 +38,7 @@ HOMES = {
     "lxml": "dataset",
     "pypdf": "dataset",
     "ijson": "dataset",
+    "httpx2": "dataset",
 }
 """Libraries that live in one room."""
 

@@ -36,7 +36,7 @@ def run_blocks(blocks: list[str], folder: Path) -> str:
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gptcli "$@"\n', encoding="utf-8")
     command.chmod(0o755)
     path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = os.environ | {"PATH": path, "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder / ".cache")}
     printed = []
     for block in blocks:
         done = subprocess.run(

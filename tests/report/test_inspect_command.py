@@ -303,7 +303,7 @@ def test_a_folder_of_texts_with_another_file(tmp_path: Path, content: bytes) -> 
     ("arguments", "code", "told"),
     [
         (["nowhere"], 1, "nowhere"),
-        (["https://example.com/a.txt"], 2, "'https://example.com/a.txt' is an address, not a file or folder"),
+        (["ftp://example.com/a.txt"], 2, "'ftp://example.com/a.txt' is an address"),
         (["tiny"], 1, "--preset tiny"),
         (["weights.pt"], 1, "pickle"),
         (["weights"], 1, "pickle"),

@@ -19,4 +19,4 @@ def dataset(corpus: str, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 @pytest.fixture(autouse=True)
 def _steady_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is measured: tests count steps, and replace clocks."""
-    monkeypatch.setattr(completion, "measure_pace", lambda *_args, **_options: Pace(0.5))
+    monkeypatch.setattr(completion, "measure_pace", lambda *_args, **_options: Pace(0.001))

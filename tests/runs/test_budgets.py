@@ -126,6 +126,7 @@ def test_time(dataset: Dataset, tmp_path: Path, clock: Clock) -> None:
 
 def test_steps_within_a_time(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of steps is derived from a measurement before the first one; it stays on resume."""
+    monkeypatch.setattr(completion, "measure_pace", lambda *_args, **_options: Pace(0.5))
     flags = {"train.max_time": "100s", "train.max_steps": None, "train.eval_every": 10}
     made = plan(dataset, tmp_path / "run", flags)
     # An evaluation scores 500 tokens at a third of an update's 64 per half second: 1.302 s every 10 steps.
@@ -188,7 +189,7 @@ def test_the_hint_of_a_finished_run_trains_longer(
 def test_pace_is_the_median_and_leaves_no_trace(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = plan(dataset, tmp_path / "run").config
+    config = plan(dataset, tmp_path / "run", {"train.compile": "off"}).config
     # One sequence: two steps, of which the second counts. All four: compiling, two steps that warm up, five others.
     ticks = iter([0, 0, 0, 1, 0, 0.01, 0, 7, 0, 0.05, 0, 0.04, 0, 0.03, 0, 0.01, 0, 0.02, 0, 0.09, 0, 0.08])
     monkeypatch.setattr(pace, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))

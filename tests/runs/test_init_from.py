@@ -26,7 +26,7 @@ from gptcli.errors import UsageError
 from gptcli.generation.loaded_model import open_model
 from gptcli.interop.huggingface import tensors_to_hf
 from gptcli.model import resize
-from gptcli.runs import pretrained, session
+from gptcli.runs import opening, pretrained, session
 from gptcli.runs.completion import epoch_steps
 from gptcli.runs.events import Event
 from gptcli.runs.rhythm import EVALUATIONS
@@ -360,7 +360,7 @@ def test_control_a_resume_that_restores_nothing(
 
     begin(dataset, trained, folder / "cut", stop_after=3)
     begin(dataset, trained, folder / "whole")
-    monkeypatch.setattr(session, "restore", restore)
+    monkeypatch.setattr(opening, "restore", restore)
     begin(dataset, trained, folder / "cut")
     with pytest.raises(AssertionError):
         assert_same_end(folder / "cut", folder / "whole")

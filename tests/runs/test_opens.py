@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gptcli import api
-from gptcli.runs import session
+from gptcli.runs import opening, session
 from gptcli.runs.events import Event, Note, Planned, Preparing, StepMetrics
 from tests.opens import opened_files
 from tests.runs.small_runs import FLAGS
@@ -140,12 +140,12 @@ def test_a_fine_tuned_run_that_was_killed_before_its_first_checkpoint(
 
 
 def test_control_a_file_that_is_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = session.refresh_weights_entry
+    plain = opening.refresh_weights_entry
 
-    def twice(run: session.StoredRun) -> None:
+    def twice(run: opening.StoredRun) -> None:
         plain(run)
         plain(run)
 
-    monkeypatch.setattr(session, "refresh_weights_entry", twice)
+    monkeypatch.setattr(opening, "refresh_weights_entry", twice)
     with pytest.raises(AssertionError, match=r"model\.safetensors"):
         check(15)

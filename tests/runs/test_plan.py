@@ -16,8 +16,10 @@ from gptcli.model import devices
 from gptcli.model.memory import training_memory
 from gptcli.runs import completion
 from gptcli.runs.decision import NewRun, Resume, decide, training_device
+from gptcli.runs.host_copy import copied_bytes
 from gptcli.runs.plan import Plan, plan_for
 from gptcli.runs.request import Request, new_request
+from gptcli.training.trainer import Trainer
 from tests.runs.small_runs import CPU, plan, request, run, small_dataset
 
 
@@ -361,3 +363,19 @@ def test_a_note_counts_one_layer_and_one_head(dataset: Dataset, tmp_path: Path) 
 def test_a_note_tells_the_experts(dataset: Dataset, tmp_path: Path) -> None:
     told = note(plan(dataset, tmp_path / "run", {"model.n_expert": 4, "model.block_size": 1024}), "Model: ")
     assert all(figure in told for figure in ("4 experts", "2 per token", "1,024"))
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_plan_counts_the_copy_from_which_checkpoints_are_written(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: str
+) -> None:
+    made = plan(dataset, tmp_path / "run", {"optim.optimizer": optimizer})
+    assert made.copy == 0
+    assert not [note for note in made.notes if note.startswith("Saving:")]
+    monkeypatch.setattr("gptcli.runs.plan.DIRECT_BYTES", 0)
+    made = plan(dataset, tmp_path / "run", {"optim.optimizer": optimizer})
+    trainer = Trainer(made.config, dataset, CPU)
+    trainer.step()
+    state = trainer.state()
+    assert made.copy == pytest.approx(copied_bytes(state.model) + copied_bytes(state.optimizer), rel=0.1)
+    assert size(made.copy) in note(made, "Saving: ")

@@ -18,7 +18,13 @@ from gptcli.runs.events import RunFinished
 from tests.conftest import ROOT, CommandLine
 from tests.runs.small_runs import FLAGS, assert_same_end, lines, run, small_dataset, without_times
 
-LONG = {"optim.schedule": "constant", "train.max_steps": 10**8, "train.eval_every": 100, "train.save_every": 100}
+LONG = {
+    "optim.schedule": "constant",
+    "train.max_steps": 10**8,
+    "train.compile": "off",
+    "train.eval_every": 100,
+    "train.save_every": 100,
+}
 """More steps than there is time for, so that no signal comes too late; the learning rate does not depend on them."""
 OPTIONS = ["--preset", "nano", "--family", "gpt2", *(f"--set={key}={value}" for key, value in (FLAGS | LONG).items())]
 

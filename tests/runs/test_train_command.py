@@ -158,7 +158,7 @@ BAD = {
     "--tokenizer other.json --vocab-size 300": ["vocab", "'other.json'"],
     "--set tokenizer.kind=char --set tokenizer.vocab_size=300": ["vocab", "bpe"],
     "--set model.vocab_size=300": ["model.vocab_size", "vocab"],
-    "https://example.com/book.txt": ["address", "https://example.com/book.txt"],
+    "ftp://example.com/book.txt": ["address", "ftp://example.com/book.txt"],
 }
 """Facts that the message must contain, by options."""
 

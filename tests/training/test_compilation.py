@@ -13,7 +13,9 @@ from torch import Tensor
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import DeviceError
 from gptcli.model.gpt import GPT
+from gptcli.runs import completion
 from gptcli.runs.events import Note
+from gptcli.runs.pace import Pace
 from gptcli.training import compilation
 from gptcli.training.trainer import Trainer
 from tests.runs.small_runs import assert_same_end, plan, run
@@ -46,19 +48,14 @@ def test_auto_on_a_cpu_says_why_not(dataset: Dataset, tmp_path: Path) -> None:
 )
 def test_where_it_pays(monkeypatch: pytest.MonkeyPatch, device: str, steps: int, expected: str) -> None:
     monkeypatch.setattr(compilation.importlib.util, "find_spec", lambda name: object())
-    reason = compilation._reason_against(torch.device(device), steps)
+    reason = compilation.reason_against(torch.device(device), steps)
     assert expected in reason
     assert bool(expected) == bool(reason)
 
 
 def test_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compilation.importlib.util, "find_spec", lambda name: None)
-    assert "triton" in compilation._reason_against(torch.device("cuda"), 10**6)
-
-
-def test_not_with_experts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compilation.importlib.util, "find_spec", lambda name: object())
-    assert "expert" in compilation._reason_against(torch.device("cuda"), 10**6, experts=True)
+    assert "triton" in compilation.reason_against(torch.device("cuda"), 10**6)
 
 
 def test_on_that_fails_is_an_error(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,8 +69,8 @@ def check_fallback(dataset: Dataset, folder: Path, monkeypatch: pytest.MonkeyPat
     """Under `auto` the run trains as it would have without compiling: the failed attempt leaves no trace."""
     run(dataset, folder / "off", {"train.compile": "off"})
     monkeypatch.setattr(torch, "compile", failing)
-    monkeypatch.setattr(compilation, "_reason_against", lambda device, max_steps, experts: "")
-    (told,) = notes(dataset, folder / "auto", "auto")
+    monkeypatch.setattr(compilation, "reason_against", lambda *_args, **_options: "")
+    _, told = notes(dataset, folder / "auto", "auto")
     assert "Not compiled" in told
     assert "no C++ compiler" in told
     assert_same_end(folder / "off", folder / "auto")
@@ -118,9 +115,9 @@ def test_compiled_states_are_used_and_leave_no_trace(
 
     run(dataset, tmp_path / "off", {"train.compile": "off"})
     monkeypatch.setattr(torch, "compile", working)
-    monkeypatch.setattr(compilation, "_reason_against", lambda device, max_steps, experts: "")
+    monkeypatch.setattr(compilation, "reason_against", lambda *_args, **_options: "")
     told = notes(dataset, tmp_path / mode, mode)
-    assert ["Compiled" in note for note in told] == ([True] if mode == "auto" else [])
+    assert ["Compiled" in note for note in told] == ([False, True] if mode == "auto" else [False])
     assert len(calls) > 20
     assert_same_end(tmp_path / "off", tmp_path / mode)
 
@@ -251,3 +248,54 @@ def test_control_an_attempt_without_an_evaluation(
     monkeypatch.setattr(compilation, "loss_sum", lambda *arguments: None)
     with pytest.raises(AssertionError):
         check_nothing_is_compiled_later(dataset, tmp_path, monkeypatch)
+
+
+def compiling(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Let torch.compile only say that it was called; the list of calls."""
+    calls: list[Any] = []
+
+    def compile(hidden: Any, **_options: Any) -> Any:
+        calls.append(hidden)
+        return lambda *inputs: hidden(*inputs)
+
+    monkeypatch.setattr(torch, "compile", compile)
+    monkeypatch.setattr(compilation.shutil, "which", lambda name: f"/bin/{name}")
+    return calls
+
+
+def with_pace(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    monkeypatch.setattr(completion, "measure_pace", lambda *_args, **_options: Pace(seconds))
+
+
+@pytest.mark.parametrize(("seconds", "compiles"), [(1.0, False), (compilation.CPU_SECONDS / 20, True)])
+def test_on_a_cpu_long_trainings_are_compiled(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, compiles: bool
+) -> None:
+    """The training has 20 steps."""
+    calls = compiling(monkeypatch)
+    with_pace(monkeypatch, seconds)
+    run(dataset, tmp_path / "run", {"train.compile": "auto"})
+    assert bool(calls) == compiles
+
+
+def test_a_resumed_run_stays_compiled_or_not(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the speed of the machine is now: other kernels round differently."""
+    calls = compiling(monkeypatch)
+    for name, at_first, later in (("slow", 1e6, 1e-6), ("quick", 1e-6, 1e6)):
+        with_pace(monkeypatch, at_first)
+        run(dataset, tmp_path / name, {"train.compile": "auto"}, stop_after=10)
+        compiled = len(calls)
+        with_pace(monkeypatch, later)
+        run(dataset, tmp_path / name, {"train.compile": "auto"})
+        assert (len(calls) > compiled) == (name == "slow")
+
+
+def test_without_a_compiler_auto_does_not_try(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = compiling(monkeypatch)
+    monkeypatch.setattr(compilation.shutil, "which", lambda name: None)
+    with_pace(monkeypatch, 1e6)
+    notes = [event.text for event in run(dataset, tmp_path / "run", {}) if isinstance(event, Note)]
+    assert any("compiler" in note for note in notes)
+    assert calls == []

@@ -73,6 +73,7 @@ def check_pure() -> None:
     for step in (21, 3, 29, 0, 3):
         assert torch.equal(other.batch(step), steps[step])
     sequence = torch.cat(steps)
+    assert torch.equal(other.batch(7, slice(2, 5)), steps[7][2:5])
     for size in (1, 4, 9, 60):
         sized = mixed(weights, batch_size=size)
         assert torch.equal(torch.cat([sized.batch(step) for step in range(180 // size)]), sequence)

@@ -13,6 +13,8 @@ import pytest
 
 from gptcli.checkpoints.checkpoint import Checkpoint, Progress
 from gptcli.runs.events import (
+    CheckpointBegun,
+    CheckpointSaved,
     EvalMetrics,
     EvalProgress,
     Heartbeat,
@@ -284,3 +286,19 @@ def test_a_failed_save_is_shown_despite_quiet(planned: Plan, capsys: pytest.Capt
     with display_of(planned, Output(quiet=True)) as display:
         display.show(SaveFailed(1000, "Writing failed."))
     assert capsys.readouterr().err == "Writing failed.\n"
+
+
+def test_a_save_that_lasts_is_shown(planned: Plan, capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
+    with display_of(planned) as display:
+        for now, event in (
+            (0.0, CheckpointBegun(10)),
+            (1.0, evaluation(10)),
+            (5.0, evaluation(11)),
+            (6.0, CheckpointSaved(9)),
+            (7.0, evaluation(12)),
+            (8.0, CheckpointSaved(10)),
+            (20.0, evaluation(13)),
+        ):
+            clock[0] = now
+            display.show(event)
+    assert ["saving step 10" in row for row in rows(capsys)] == [False, True, True, False]

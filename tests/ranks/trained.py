@@ -1,0 +1,91 @@
+"""Trains small models on one of several ranks, and stores the result: `python -m tests.ranks.trained FOLDER CASE...`
+
+Started once for each rank, with the variables of torchrun; without them, alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import save_file
+
+from gptcli.dataset.folder import Dataset, open_dataset
+from gptcli.training import ranks as ranks_module
+from gptcli.training import spikes
+from gptcli.training import trainer as trainer_module
+from gptcli.training.ranks import ALONE, Ranks
+from gptcli.training.trainer import Trainer
+from tests.runs.small_runs import CPU, plan
+
+STEPS = 20
+BAD_STEP = 7
+"""The step whose gradient becomes NaN on the rank that has the first sequence, in the case of that name."""
+LARGER: dict[str, Any] = {
+    "model.n_layer": 2, "model.n_embd": 32, "model.dropout": 0.0, "train.batch_size": 6, "train.micro_batch_size": 6,
+    "train.max_steps": STEPS, "train.compile": "off",
+}  # fmt: skip
+CASES: dict[str, dict[str, Any]] = {
+    "adamw": {},
+    "muon": {"optim.optimizer": "muon"},
+    "micro-batches": {"optim.optimizer": "muon", "train.micro_batch_size": 1},
+    "experts": {"model.n_expert": 4, "train.micro_batch_size": 2},
+    "checkpointing": {"train.activation_checkpointing": True},
+    "spikes": {"optim.skip_spikes": 2.0},
+    "nan": {"optim.optimizer": "muon"},
+    "dropout": {"model.dropout": 0.2},
+}
+
+
+def trained(case: str, dataset: Dataset, folder: Path, ranks: Ranks) -> dict[str, torch.Tensor]:
+    """Weights, state of the optimizer, and losses after some steps in float64."""
+    config = plan(dataset, folder / f"{case}-{ranks.size}-{ranks.rank}", LARGER | CASES[case]).config
+    trainer = Trainer(config, dataset, CPU, ranks)
+    losses, norms = [], []
+    for step in range(STEPS):
+        is_bad = case == "nan" and step == BAD_STEP and ranks.rank == 0
+        hook = trainer.model.ln_f.register_forward_hook(_nan) if is_bad else None
+        update = trainer.step()
+        if hook:
+            hook.remove()
+        assert update, "no stop is asked for"
+        losses.append(update.loss)
+        norms.append(update.grad_norm)
+    state = trainer.state()
+    figures = {"losses": torch.stack(losses), "norms": torch.stack(norms)}
+    if case != "nan":  # after which an evaluation is refused
+        figures["val"] = torch.tensor(trainer.evaluate())
+    return {**state.model, **{f"optimizer.{name}": tensor for name, tensor in state.optimizer.items()}, **figures}
+
+
+def _nan(_module: object, _inputs: object, output: torch.Tensor) -> torch.Tensor:
+    return output * float("nan")
+
+
+def main(folder: Path, cases: list[str]) -> None:
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    spikes.WINDOW = 3
+    trainer_module.torch_dtype = lambda _name: torch.float64
+    ranks = ALONE
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+        ranks = Ranks(dist.get_rank(), dist.get_world_size())
+    if os.environ.get("BROKEN") == "sums":  # the control: each rank keeps its own gradients
+        ranks_module.GradientSums.finish = lambda self: None  # type: ignore[method-assign]
+        ranks_module.GradientSums._take = lambda self, parameter: None  # type: ignore[method-assign]
+    dataset = open_dataset(folder / "data")
+    for case in cases:
+        tensors = trained(case, dataset, folder, ranks)
+        save_file({name: tensor.contiguous().clone() for name, tensor in tensors.items()},
+                  folder / f"{case}-{ranks.size}-{ranks.rank}.safetensors")  # fmt: skip
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])
