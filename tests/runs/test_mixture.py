@@ -17,6 +17,7 @@ from gptcli.errors import ConfigError, CorpusError, GptcliError, UsageError
 from gptcli.runs.events import EvalMetrics, Event, StepMetrics
 from gptcli.runs.weights import weighted_paths
 from gptcli.training.evaluation import bits_per_byte
+from gptcli.training.mixed_batches import MixedBatches, training_batches
 from gptcli.training.trainer import Trainer
 from tests.runs.small_runs import FLAGS, assert_same_end, lines
 
@@ -226,3 +227,13 @@ def test_a_part_that_is_too_short_is_named(folder: Path, characters: int, named:
     (folder / "code.txt").write_text(("short text " * 2)[:characters])
     with pytest.raises(CorpusError, match=named):
         mixture(PARTS)
+
+
+def test_parts_of_equal_length_have_orders_of_their_own(folder: Path, corpus: str) -> None:
+    for number, name in enumerate(PARTS):
+        (folder / name).write_text(corpus[10_000 * number :][:5000])
+    made = gptcli.plan(PARTS, **OPTIONS)
+    batches = training_batches(made.config, made.dataset)
+    assert isinstance(batches, MixedBatches)
+    one, other = ([source.starts(step).tolist() for step in range(5)] for source in batches.sources)
+    assert one != other
