@@ -8,7 +8,8 @@ from functools import cached_property
 
 from gptcli.dataset.documents import Document
 from gptcli.dataset.readers import has_documents, read_documents
-from gptcli.dataset.sources import Source
+from gptcli.dataset.sources import Source, in_memory
+from gptcli.dataset.spool import Spool
 from gptcli.dataset.summary import ReadSummary
 from gptcli.tokenizer.tokenizer import Tokenizer
 
@@ -33,6 +34,8 @@ class Corpus:
     """Whether there were characters to skip."""
     skip_unknown: Tokenizer | None = None
     """The tokenizer whose unknown characters are skipped."""
+    spool: Spool | None = None
+    """The texts of small documents."""
 
     @cached_property
     def characters(self) -> int:
@@ -60,7 +63,7 @@ class Corpus:
 
     def read(self, source: Source) -> Iterator[Iterator[str]]:
         """Every document of a source, each in non-empty pieces, without the characters to skip."""
-        documents = read_documents(source, lambda _: None)
+        documents = read_documents(in_memory(source), lambda _: None)
         if self.skip_unknown is None:
             return documents
         known_part = self.skip_unknown.known_part

@@ -22,6 +22,8 @@ class Document:
     """UTF-8 bytes, without a byte-order mark."""
     digest: int = 0
     """64 bits of a hash of its text; 0 where nothing needs it."""
+    number: int = -1
+    """Its place among all documents, by which its text is found in the spool."""
 
 
 _NUMBERS = 5
@@ -55,9 +57,10 @@ class Documents(Sequence[Document]):
     def __getitem__(self, place: int | slice) -> Document | list[Document]:
         if isinstance(place, slice):
             return [self[one] for one in range(*place.indices(len(self)))]
-        first = _NUMBERS * range(len(self))[place]
-        source, *numbers = self._numbers[first : first + _NUMBERS]
-        return Document(self._sources[source], *numbers)
+        number = range(len(self))[place]
+        source, *numbers = self._numbers[_NUMBERS * number : _NUMBERS * (number + 1)]
+        index, characters, size, digest = numbers
+        return Document(self._sources[source], index, characters, size, digest, number)
 
     def __iter__(self) -> Iterator[Document]:
         return (self[place] for place in range(len(self)))

@@ -188,8 +188,8 @@ class _Rules:
 
     def __init__(self, data: DataConfig) -> None:
         self.skips_unreadable = data.errors == "skip"
-        self._is_included = _Patterns(data.include or folder_patterns())
-        self._is_excluded, self._is_generated = _Patterns(data.exclude), _Patterns(GENERATED)
+        self._is_included = _Patterns(data.include) if data.include else _Patterns(folder_patterns(), stated=False)
+        self._is_excluded, self._is_generated = _Patterns(data.exclude), _Patterns(GENERATED, stated=False)
         self._stated = {"data.include": self._is_included if data.include else None, "data.exclude": self._is_excluded}
 
     def inside(self, path: PurePosixPath) -> str:
@@ -230,14 +230,14 @@ class _Rules:
 
 
 class _Patterns:
-    """Patterns for the name of a path, or for all of it where they have a slash; knows which of them matched so far.
+    """Patterns for the name of a path, or for all of it where they have a slash; knows which stated ones matched.
 
     Upper and lower case are the same. A slash at the end, as a shell completes the name of a folder, means nothing, nor
     does `./` at the beginning.
     """
 
-    def __init__(self, patterns: Sequence[str]) -> None:
-        self.unmatched = list(patterns)
+    def __init__(self, patterns: Sequence[str], *, stated: bool = True) -> None:
+        self._unmatched = {one: _any_of([one]) for one in patterns} if stated else {}
         self._names, self._wholes = (
             _any_of(pattern for pattern in patterns if ("/" in _plain(pattern)) is whole) for whole in (False, True)
         )
@@ -246,10 +246,15 @@ class _Patterns:
         name, whole = path.name.lower(), path.as_posix().lower()
         if not (self._names.match(name) or self._wholes.match(whole)):
             return False
-        self.unmatched = [
-            one for one in self.unmatched if not _any_of([one]).match(whole if "/" in _plain(one) else name)
-        ]
+        if self._unmatched:
+            found = [one for one, each in self._unmatched.items() if each.match(whole if "/" in _plain(one) else name)]
+            for one in found:
+                del self._unmatched[one]
         return True
+
+    @property
+    def unmatched(self) -> list[str]:
+        return [*self._unmatched]
 
 
 def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:

@@ -12,7 +12,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gptcli.dataset.manifest import DAMAGED_HINT, DATASET_FILE, DamagedDataset, SourceEntry, SplitEntry, read_manifest
+from gptcli.dataset.hashes import mismatch_of_shards
+from gptcli.dataset.manifest import (
+    DAMAGED_HINT,
+    DATASET_FILE,
+    DamagedDataset,
+    SourceEntry,
+    SourceTotal,
+    SplitEntry,
+    read_manifest,
+)
 from gptcli.dataset.shards import TokenStream, open_shard
 from gptcli.errors import TokenizerError, clause, reason_of
 from gptcli.storage import FileEntry, mismatch
@@ -46,8 +55,11 @@ class Dataset:
     documents: int
     uses_end_of_text: bool
     sources: tuple[SourceEntry, ...]
+    """Each source, up to `LISTED_SOURCES`."""
     train: Split
     val: Split
+    source_total: SourceTotal | None = None
+    """The sum of all sources where they are too many to list."""
 
     @property
     def end_id(self) -> int | None:
@@ -66,15 +78,17 @@ def is_dataset(path: str | Path) -> bool:
 def open_dataset(path: Path, *, verify: bool | None = None) -> Dataset:
     """Open a dataset folder.
 
-    Sizes are always checked, hashes if `verify` is true (None: up to 1 GB of tokens). Raises DatasetError if anything
-    is missing, cut off, altered or of another format.
+    Sizes are always checked, hashes if `verify` is true. None: up to 1 GB of tokens, and only of shards that may have
+    changed since they were last hashed. Raises DatasetError if anything is missing, cut off, altered or of another
+    format.
     """
     manifest = read_manifest(path)
-    files = {shard.file: FileEntry(shard.bytes, shard.sha256) for shard in manifest.shards()}
-    size = sum(shard.bytes for shard in manifest.shards())
-    hashes = size <= _ALWAYS_HASHED_BYTES if verify is None else verify
+    shards = manifest.shards()
+    files = {shard.file: FileEntry(shard.bytes, shard.sha256) for shard in shards}
+    is_small = sum(shard.bytes for shard in shards) <= _ALWAYS_HASHED_BYTES
     try:
-        problem = mismatch(path, files, hashes=hashes)
+        keeps = verify is None and is_small
+        problem = mismatch_of_shards(path, shards) if keeps else mismatch(path, files, hashes=bool(verify))
     except OSError as error:
         problem = f"'{path}' cannot be read ({reason_of(error)})"
     if problem:
@@ -99,6 +113,7 @@ def open_dataset(path: Path, *, verify: bool | None = None) -> Dataset:
         sources=manifest.sources,
         train=_open_split(path, manifest.train, tokenizer.vocab_size),
         val=_open_split(path, manifest.val, tokenizer.vocab_size),
+        source_total=manifest.source_total,
     )
 
 

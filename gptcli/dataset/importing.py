@@ -9,7 +9,7 @@ import numpy as np
 
 from gptcli import storage
 from gptcli.config import DataConfig, TokenizerConfig
-from gptcli.dataset.folder import Dataset, is_dataset, open_dataset
+from gptcli.dataset.folder import is_dataset, open_dataset
 from gptcli.dataset.manifest import (
     DATASET_FILE,
     DatasetManifest,
@@ -19,8 +19,9 @@ from gptcli.dataset.manifest import (
     digest,
     read_manifest,
 )
-from gptcli.dataset.shards import dtype_for, write_shards
-from gptcli.dataset.sources import BeginStage, OnBytes
+from gptcli.dataset.preparation import Prepared, reporter
+from gptcli.dataset.shards import BegunShards, ShardWriter, dtype_for
+from gptcli.dataset.sources import OnBytes, OnProgress
 from gptcli.dataset.token_files import TokenFile
 from gptcli.dataset.writing import start_id
 from gptcli.errors import CorpusError, DatasetError, UsageError, counted
@@ -38,12 +39,12 @@ def import_tokens(
     out: Path,
     config: TokenizerConfig,
     data: DataConfig,
-    report: BeginStage,
+    on_progress: OnProgress | None,
     *,
     name: str,
     force: bool,
-) -> tuple[Dataset, bool, list[str]]:
-    """The dataset folder `out` of token files, whether it existed already, and notes about it.
+) -> Prepared:
+    """The dataset folder `out` of token files: made, or opened if it exists already.
 
     Files whose names say so are held out, or else the last part of all ids. Raises UsageError where no tokenizer is
     named or a setting has no effect, CorpusError for an id that the tokenizer does not have, and DatasetError where
@@ -52,6 +53,7 @@ def import_tokens(
     held_out = [file for file in files if file.is_validation]
     _refuse_idle_settings(config, data, has_validation=bool(held_out))
     tokenizer = load_tokenizer(Path(config.kind))
+    report = reporter(on_progress, sum(file.offset + file.tokens * file.dtype.itemsize for file in files))
     on_bytes = report("hashing")
     sources = tuple(_source(file, on_bytes) for file in files)
     listed = [entry.model_dump() for entry in sources]
@@ -60,7 +62,7 @@ def import_tokens(
         if read_manifest(out).key != key:
             hint = "Choose another place with `out`, or replace it with `force`."
             raise DatasetError(f"'{out}' is a dataset of other tokens or settings.", hint)
-        return open_dataset(out), True, []
+        return Prepared(open_dataset(out), reused=True)
     kept = [file for file in files if not file.is_validation]
     tokens = sum(file.tokens for file in kept)
     if not tokens:
@@ -74,7 +76,7 @@ def import_tokens(
         manifest = importer.manifest(train, val, sources, name=name, key=key)
         new.write(DATASET_FILE, storage.to_json(manifest.model_dump(mode="json", exclude_unset=True)))
     what = ", ".join(file.path.name for file in held_out) or f"the last {counted(val.tokens, 'token')}"
-    return open_dataset(out, verify=False), False, [f"Validation: {what}."]
+    return Prepared(open_dataset(out, verify=False), notes=[f"Validation: {what}."])
 
 
 def _refuse_idle_settings(config: TokenizerConfig, data: DataConfig, *, has_validation: bool) -> None:
@@ -116,7 +118,10 @@ class _Importer:
         """Write the ids start..stop of the files, end to end."""
         counts = np.zeros(self._tokenizer.vocab_size, dtype=np.int64)
         dtype = dtype_for(self._tokenizer.vocab_size)
-        shards = write_shards(self._new, name, dtype, self._checked(files, start, stop, counts))
+        with ShardWriter(self._new, name, dtype, BegunShards()) as writer:
+            for ids in self._checked(files, start, stop, counts):
+                writer.write(ids)
+            shards = writer.finish()
         tokens, size = int(counts.sum()), int(counts @ self._bytes)
         if tokens < 2 or not size:
             what = "training" if name == "train" else "validation"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
@@ -14,7 +15,9 @@ from gptcli.untrusted import read_bounded, strict_json
 
 DATASET_FILE = "dataset.json"
 DAMAGED_HINT = "Delete the folder and prepare the dataset again from the text."
-FORMAT: Final = 1
+FORMATS = (1, 2)
+"""1 lists all sources; 2 has only their sum, and is written where they are more than `LISTED_SOURCES`."""
+LISTED_SOURCES = 10_000
 _MAX_BYTES = 1 << 26
 _MAX_COUNT = 1 << 53
 
@@ -65,6 +68,15 @@ class SourceEntry(_Entry):
     sha256: Sha256
 
 
+class SourceTotal(_Entry):
+    """All sources of a dataset that has too many to list."""
+
+    files: Positive
+    bytes: Annotated[int, Field(ge=0, le=_MAX_COUNT)]
+    sha256: Sha256
+    """Of the lines that `sha256sum` prints for the sources, sorted."""
+
+
 class TokenizerEntry(_Entry):
     """The tokenizer of the ids, which is in `tokenizer.json`."""
 
@@ -76,7 +88,7 @@ class TokenizerEntry(_Entry):
 class DatasetManifest(_Entry):
     """The content of `dataset.json`."""
 
-    format: Literal[1]
+    format: Literal[1, 2]
     name: Name
     """A plain folder name. Runs are named after it."""
     key: Sha256
@@ -89,7 +101,16 @@ class DatasetManifest(_Entry):
     """The id that an empty prompt starts from."""
     train: SplitEntry
     val: SplitEntry
-    sources: Annotated[tuple[SourceEntry, ...], Field(min_length=1, strict=False)]
+    sources: Annotated[tuple[SourceEntry, ...], Field(strict=False)] = ()
+    """In format 1."""
+    source_total: SourceTotal | None = None
+    """In format 2."""
+
+    @model_validator(mode="after")
+    def _sources_fit_the_format(self) -> DatasetManifest:
+        if (bool(self.sources), bool(self.source_total)) != (self.format == 1, self.format == 2):
+            raise ValueError(f"its sources are not given as in format {self.format}")
+        return self
 
     @model_validator(mode="after")
     def _start_is_an_id(self) -> DatasetManifest:
@@ -105,6 +126,15 @@ class DatasetManifest(_Entry):
         """Hexadecimal sha256 of the tokenizer and the ids, independent of names and places."""
         hashes = [[shard.sha256 for shard in split.shards] for split in (self.train, self.val)]
         return digest([self.tokenizer.fingerprint, hashes])
+
+
+def total_of(sources: Iterable[SourceEntry]) -> SourceTotal:
+    """The sum of sources."""
+    lines, size = list[bytes](), 0
+    for source in sources:
+        lines.append(f"{source.sha256}  {source.name}\n".encode())
+        size += source.size
+    return SourceTotal(files=len(lines), bytes=size, sha256=hashlib.sha256(b"".join(sorted(lines))).hexdigest())
 
 
 def is_dataset_name(text: str) -> bool:
@@ -128,8 +158,9 @@ def read_manifest(folder: Path) -> DatasetManifest:
     except ValueError as error:
         raise DamagedDataset(f"'{path}' is damaged: {error}.", DAMAGED_HINT) from None
     other = values.get("format") if isinstance(values, dict) else None
-    if type(other) is int and other != FORMAT:
-        raise DatasetError(f"'{path}' has format {other}, and this version reads {FORMAT}.", "Use a newer gptcli.")
+    if type(other) is int and other not in FORMATS:
+        message = f"'{path}' has format {other}, and this version reads {FORMATS[0]} and {FORMATS[1]}."
+        raise DatasetError(message, "Use a newer gptcli.")
     try:
         return DatasetManifest.model_validate(values)
     except ValidationError as error:

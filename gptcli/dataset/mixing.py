@@ -15,7 +15,8 @@ from gptcli.dataset.finding import find_sources
 from gptcli.dataset.folder import Dataset, is_dataset, open_dataset
 from gptcli.dataset.mixture import mixture, refuse_other_tokenizer
 from gptcli.dataset.place import restore_interrupted
-from gptcli.dataset.preparing import Prepared, find_or_prepare, reporter
+from gptcli.dataset.preparation import Prepared, reporter
+from gptcli.dataset.preparing import find_or_prepare
 from gptcli.dataset.scanning import scan
 from gptcli.dataset.sources import STANDARD_INPUT, OnProgress, size_of
 from gptcli.dataset.splits import Part, split

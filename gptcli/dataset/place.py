@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from gptcli import storage
 from gptcli.dataset.compression import inner_name
 from gptcli.dataset.folder import is_dataset
-from gptcli.dataset.manifest import DATASET_FILE, is_dataset_name, read_manifest
+from gptcli.dataset.hashes import HASHES_FILE
+from gptcli.dataset.manifest import DATASET_FILE, DatasetManifest, is_dataset_name, read_manifest
+from gptcli.dataset.progress import MARKS_FILE
 from gptcli.dataset.remote.addresses import name_in
 from gptcli.dataset.sources import STANDARD_INPUT
-from gptcli.errors import StorageError
+from gptcli.errors import DatasetError, StorageError
 from gptcli.paths import is_elsewhere
 from gptcli.tokenizer.document import TOKENIZER_FILE
 
@@ -22,7 +24,9 @@ DATA_ROOT = Path("data")
 """Where `train` keeps datasets, below the working directory."""
 
 _MAX_NAME_CHARACTERS = 60
-_OUR_FILES = re.compile(rf"{re.escape(DATASET_FILE)}|{re.escape(TOKENIZER_FILE)}|(train|val)-[0-9]+\.npy")
+_OUR_FILES = re.compile(
+    rf"{re.escape(DATASET_FILE)}|{re.escape(TOKENIZER_FILE)}|{re.escape(HASHES_FILE)}|{re.escape(MARKS_FILE)}|(train|val)-[0-9]+\.npy"
+)
 
 
 def dataset_roots(run: Path) -> tuple[Path, ...]:
@@ -50,6 +54,41 @@ def restore_interrupted(*paths: str | Path) -> None:
         with suppress(OSError, ValueError, StorageError):
             if not path.exists():
                 storage.remove_leftovers(path.parent, of=path.name)
+
+
+def traces_of(root: Path, name: str) -> list[Path]:
+    """Datasets of texts with this name in `root`, whatever their keys, and work on them."""
+    ours = re.compile(rf"\.?{re.escape(name)}-[0-9a-f]{{8}}([.-].*)?")
+    try:
+        return [path for path in root.iterdir() if ours.fullmatch(path.name)]
+    except OSError:
+        return []
+
+
+def earlier_folders(traces: Iterable[Path]) -> list[Path]:
+    """The datasets and the unfinished work among the traces."""
+    datasets = [path for path in traces if not path.name.startswith(".")]
+    works = [path for path in traces if path.name.endswith(storage.UNFINISHED_SUFFIX)]
+    return [*datasets, *works]
+
+
+def dataset_with(fingerprint: str, roots: Iterable[Path], name: str) -> DatasetManifest | None:
+    """The manifest of the dataset with this fingerprint of a text with this name; None if it is not in `roots`."""
+    for path in (trace for root in roots for trace in traces_of(root, name)):
+        with suppress(DatasetError):
+            manifest = read_manifest(path)
+            if manifest.fingerprint() == fingerprint:
+                return manifest
+    return None
+
+
+def remove_outdated_work(out: Path, key: str) -> None:
+    """Delete unfinished work on other keys of the text that `out` is named after."""
+    if out.name.endswith(f"-{key[:8]}"):
+        for trace in traces_of(out.parent, out.name.removesuffix(f"-{key[:8]}")):
+            other = out.with_name(trace.name.removeprefix(".").removesuffix(storage.UNFINISHED_SUFFIX))
+            if trace == storage.unfinished_of(other) and other != out:
+                storage.remove_unfinished(other)
 
 
 def refuse_foreign(out: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from gptcli.config import DataConfig, parse_section
 from gptcli.config.values import nest
 from gptcli.dataset.finding import Skipped, find_sources
-from gptcli.dataset.preparing import reporter
+from gptcli.dataset.preparation import reporter
 from gptcli.dataset.scanning import scan
 from gptcli.dataset.sources import OnProgress, size_of
 from gptcli.paths import text_paths

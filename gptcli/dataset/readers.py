@@ -64,7 +64,7 @@ CHATS: dict[str, list[tuple[str, Callable[[Source], bool], Reader]]] = {
 def read_documents(source: Source, on_bytes: OnBytes) -> Iterator[Iterator[str]]:
     """The documents of a source, each in pieces. Raises CorpusError."""
     kind, settings = format_of(source), source.settings
-    documents = _readers().get(kind, plain_text.read_documents)(source, on_bytes)
+    documents = _reader_of(kind)(source, on_bytes)
     if settings.newline == "lf":
         documents = map(_with_line_feeds, documents)
     if settings.doc_separator and kind == TEXT:
@@ -98,6 +98,13 @@ def require_format(data: DataConfig) -> None:
     formats = ["auto", TEXT, *_readers()]
     if data.format not in formats:
         raise ConfigError(f"`data.format` cannot be '{data.format}'.", f"Use one of {', '.join(formats)}.")
+
+
+def _reader_of(kind: str) -> Reader:
+    """The reader of a format: that of plain text for one that no other reads."""
+    if kind == TEXT:
+        return plain_text.read_documents
+    return READERS.get(f".{kind}") or _readers().get(kind, plain_text.read_documents)
 
 
 def _readers() -> dict[str, Reader]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -18,7 +18,8 @@ from gptcli.dataset.finding import Found, Skipped
 from gptcli.dataset.notes import notes_on_bytes, notes_on_idle_settings, notes_on_rows
 from gptcli.dataset.readers import format_of, has_documents, read_documents
 from gptcli.dataset.refusals import MissingExtraError, NotRowsError, NotTextError, UndecodableError
-from gptcli.dataset.sources import OnBytes, Source
+from gptcli.dataset.sources import OnBytes, Source, in_memory
+from gptcli.dataset.spool import MAX_DOCUMENT_BYTES, Spool
 from gptcli.dataset.summary import ReadSummary
 from gptcli.errors import CorpusError, counted
 from gptcli.tokenizer.code_points import beyond_ascii
@@ -32,18 +33,26 @@ _NOTED_CHARACTERS = 60
 _UNREADABLE = "unreadable"
 
 
-def scan(found: Found, on_bytes: OnBytes, *, skip_unknown: Tokenizer | None = None) -> Corpus:
+def scan(
+    found: Found,
+    on_bytes: OnBytes,
+    *,
+    skip_unknown: Tokenizer | None = None,
+    read: Callable[[Source], Source] = in_memory,
+    spool: Spool | None = None,
+) -> Corpus:
     """Read every source once. Raises CorpusError for a source that is not text, empty or blank.
 
     In folders such files, and those whose reader is not installed, are skipped, and with `data.errors = skip` all that
     cannot be read; `Corpus.summary` has them. Files in another encoding are refused together. With `skip_unknown`,
-    characters that this tokenizer does not know are skipped too.
+    characters that this tokenizer does not know are skipped too. `read` gives the form of a source that is read, such
+    as one in memory. The texts of small documents are kept in `spool`.
     """
-    scanning = _Scan(found, skip_unknown)
+    scanning = _Scan(found, skip_unknown, spool)
     undecodable: list[UndecodableError] = []
     for source in found.sources:
         try:
-            scanning.add(source, on_bytes)
+            scanning.add(source, read(source), on_bytes)
         except UndecodableError as error:
             undecodable.append(error)
     if undecodable:
@@ -69,7 +78,7 @@ class _Seen:
 class _Scan:
     """The documents and characters of the sources that were read so far."""
 
-    def __init__(self, found: Found, skip_unknown: Tokenizer | None) -> None:
+    def __init__(self, found: Found, skip_unknown: Tokenizer | None, spool: Spool | None) -> None:
         self._found = found
         self.used: list[Source] = []
         self._documents, self._characters = Documents(), _Characters()
@@ -77,19 +86,20 @@ class _Scan:
         self._skipped, self._found_notes = list(found.skipped), found.notes
         self._unreadable: list[str] = []
         self._seen = _Seen()
-        self._skip_unknown = skip_unknown
-        settings = [source.settings for source in found.sources]
-        self._duplicates = Duplicates(settings[0].dedup if settings else "off")
-        self._hashes = any(map(has_documents, found.sources)) or any(one.dedup != "off" for one in settings)
-        """Whether each document gets a hash of its text, which finds copies and chooses the split."""
+        self._skip_unknown, self._spool = skip_unknown, spool
+        dedup = found.sources[0].settings.dedup if found.sources else "off"
+        self._duplicates = Duplicates(dedup)
+        self._hashes = dedup != "off" or len(found.sources) > 1 or any(map(has_documents, found.sources))
+        """Whether each document gets a hash of its text, which finds copies and chooses the split. Of several sources
+        any may hold many documents; hashing costs less than looking into each of them first."""
 
-    def add(self, source: Source, on_bytes: OnBytes) -> None:
-        """Read a source. Raises CorpusError; nothing of the source is kept then, nor if it is skipped."""
+    def add(self, source: Source, held: Source, on_bytes: OnBytes) -> None:
+        """Read a source as `held`. Raises CorpusError; nothing of the source is kept then, nor if it is skipped."""
         before, seen_before = len(self._documents), replace(self._seen)
         copies_before = self._duplicates.copies
         self._duplicates.begin()
         try:
-            problem = self._read(source, on_bytes)
+            problem = self._read(source, held, on_bytes)
         except CorpusError as error:
             problem = _reason(error, source)
             if not source.from_folder:
@@ -99,6 +109,8 @@ class _Scan:
             if problem == _UNREADABLE:
                 self._unreadable.append(error.message)
             self._documents.cut(before)
+            if self._spool:
+                self._spool.cut(before)
             self._duplicates.forget()
             self._seen = seen_before
         if not problem and len(self._documents) == before:
@@ -128,12 +140,13 @@ class _Scan:
             beginnings=self._seen.beginnings,
             has_skipped=self._seen.skipped_characters > 0,
             skip_unknown=self._skip_unknown,
+            spool=self._spool,
         )
 
-    def _read(self, source: Source, on_bytes: OnBytes) -> str:
+    def _read(self, source: Source, held: Source, on_bytes: OnBytes) -> str:
         """Read a source; "empty" if it has no text at all, else ""."""
         is_empty, source.findings.has_crlf, source.findings.documents = True, False, 0
-        for index, pieces in enumerate(read_documents(source, on_bytes)):
+        for index, pieces in enumerate(read_documents(held, on_bytes)):
             source.findings.documents += 1
             first = next(pieces, "")
             is_empty = is_empty and not first
@@ -146,11 +159,14 @@ class _Scan:
         is_blank, beginning = True, ""
         kept_beginning = self._duplicates.compared_characters or _SHOWN_CHARACTERS
         hashed = hashlib.blake2b(digest_size=8) if self._hashes else None
+        small: list[bytes] = []
         for piece in pieces:
             kept = self._without_unknown(piece) if self._skip_unknown else piece
             characters += len(kept)
             data = self._characters.add(kept, source)
             size += len(data)
+            if size <= MAX_DOCUMENT_BYTES:
+                small.append(data)
             if hashed:
                 hashed.update(data)
             is_blank = is_blank and (not kept or kept.isspace())
@@ -164,6 +180,8 @@ class _Scan:
         if self._duplicates.is_copy(digest, beginning):
             return
         self._documents.append(Document(source, index, characters, size, digest))
+        if self._spool:
+            self._spool.add(small if size <= MAX_DOCUMENT_BYTES else [])
         if source.findings.column and not self._seen.first_row:
             self._seen.first_row = beginning[:_SHOWN_CHARACTERS]
         if len(self._seen.beginnings) < _SHOWN_DOCUMENTS:
@@ -206,9 +224,10 @@ class _Characters:
     """The distinct characters of the sources, counted piece by piece."""
 
     def __init__(self) -> None:
-        self._seen, self._seen_here = (np.zeros(sys.maxunicode + 1, dtype=np.bool_) for _ in range(2))
-        """For each code point whether it occurs: in the sources that are kept, beyond ASCII in the current one."""
-        self._is_seen_here = False
+        self._seen = np.zeros(sys.maxunicode + 1, dtype=np.bool_)
+        """For each code point whether it occurs: in the sources that are kept, and beyond ASCII in the current one."""
+        self._points: list[np.ndarray] = []
+        """Code points beyond ASCII that the current source has first."""
         self._known = bytes(range(0x80, 0x100))
         """Bytes to ignore: the ASCII characters that were seen before, and all bytes beyond ASCII."""
         self._new = b""
@@ -226,20 +245,20 @@ class _Characters:
             self._new += bytes(set(new))
         if len(data) > len(piece):
             _, points = beyond_ascii(np.frombuffer(data, dtype=np.uint8))
-            self._seen_here[points] = self._is_seen_here = True
+            if (first := points[~self._seen.take(points)]).size:
+                self._seen[first] = True
+                self._points.append(first)
         return data
 
     def end_source(self, *, keep: bool) -> None:
         """Keep or forget the characters that the current source has first."""
         if keep:
             self._seen[list(self._new)] = True
-            if self._is_seen_here:
-                self._seen |= self._seen_here
         else:
             self._known = self._known.translate(None, delete=self._new)
-        if self._is_seen_here:
-            self._seen_here[:] = self._is_seen_here = False
-        self._new = b""
+            for points in self._points:
+                self._seen[points] = False
+        self._new, self._points = b"", []
 
     def alphabet(self) -> tuple[str, ...]:
         """The distinct characters of the sources that were kept, sorted."""

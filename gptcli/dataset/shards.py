@@ -7,16 +7,22 @@ uint32. The header takes 128 bytes and is written last, when the length is known
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from gptcli.dataset.manifest import DAMAGED_HINT, Dtype, ShardEntry
 from gptcli.errors import DatasetError, counted
-from gptcli.storage import NewDirectory, fingerprints
+from gptcli.storage import NewDirectory, fingerprints, flush
 
 MAX_SHARD_TOKENS = 2**28
+_BLOCK_TOKENS = 2**16
+"""Tokens that are written at once, since the ids of many documents come in small arrays."""
 _HEADER_BYTES = 128
 _NUMPY_MAGIC = b"\x93NUMPY\x01\x00"
 
@@ -26,26 +32,122 @@ def dtype_for(vocab_size: int) -> Dtype:
     return "uint16" if vocab_size < 2**16 else "uint32"
 
 
-def write_shards(new: NewDirectory, split: str, dtype: Dtype, ids: Iterable[np.ndarray]) -> tuple[ShardEntry, ...]:
-    """Write the ids of a split, arrays of one dimension, to `<split>-00000.npy`, `<split>-00001.npy`, … in a folder."""
-    on_disk = np.dtype(dtype).newbyteorder("<")
-    blocks = (block for block in ids if block.size)
-    block = next(blocks, None)
-    shards: list[ShardEntry] = []
-    while block is not None:
-        name, tokens = f"{split}-{len(shards):05d}.npy", 0
-        with new.open(name) as file:
-            file.write(bytes(_HEADER_BYTES))
-            while block is not None and tokens < MAX_SHARD_TOKENS:
-                part, rest = np.split(block, [MAX_SHARD_TOKENS - tokens])
-                file.write(part.astype(on_disk).data)
-                tokens += part.size
-                block = rest if rest.size else next(blocks, None)
-            file.seek(0)
-            file.write(_header(on_disk, tokens))
-        written = fingerprints(new.path, [name])[name]
-        shards.append(ShardEntry(file=name, tokens=tokens, dtype=dtype, bytes=written.bytes, sha256=written.sha256))
-    return tuple(shards)
+def shard_name(split: str, number: int) -> str:
+    return f"{split}-{number:05d}.npy"
+
+
+@dataclass(frozen=True)
+class BegunShards:
+    """The shards of a split on the disk: the finished ones, and the tokens of the unfinished one with their CRC-32."""
+
+    finished: tuple[ShardEntry, ...] = ()
+    tokens: int = 0
+    crc32: int = 0
+
+
+class ShardWriter:
+    """Writes the ids of a split to `<split>-00000.npy`, `<split>-00001.npy`, … in a folder; a context that closes them.
+
+    With `begun`, it continues after those.
+    """
+
+    def __init__(self, new: NewDirectory, split: str, dtype: Dtype, begun: BegunShards) -> None:
+        self._new, self._split, self._dtype = new, split, dtype
+        self._on_disk = np.dtype(dtype).newbyteorder("<")
+        self._finished, self._tokens, self._crc32 = [*begun.finished], begun.tokens, begun.crc32
+        self._blocks: list[np.ndarray] = []
+        self._waiting = 0
+        """Tokens of `_blocks`, which are not in the file yet."""
+        self._file: BinaryIO | None = None
+        self._closing = ExitStack()
+        if begun.tokens:
+            self._file = self._closing.enter_context(new.reopen(self._name, self._size))
+
+    def __enter__(self) -> ShardWriter:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._closing.close()
+
+    def write(self, ids: np.ndarray) -> None:
+        """Add ids, (n,)."""
+        self._blocks.append(ids)
+        self._waiting += ids.size
+        if self._waiting >= _BLOCK_TOKENS:
+            self._write_blocks()
+
+    def begun(self) -> BegunShards:
+        """What is on the disk, once everything is flushed to it."""
+        self._write_blocks()
+        if self._file:
+            flush(self._file)
+        return BegunShards(tuple(self._finished), self._tokens, self._crc32)
+
+    def finish(self) -> tuple[ShardEntry, ...]:
+        """Write what is left. Returns all shards."""
+        self._write_blocks()
+        self._finish_shard()
+        return tuple(self._finished)
+
+    @property
+    def _name(self) -> str:
+        return shard_name(self._split, len(self._finished))
+
+    @property
+    def _size(self) -> int:
+        return _HEADER_BYTES + self._tokens * self._on_disk.itemsize
+
+    def _write_blocks(self) -> None:
+        rest = np.concatenate(self._blocks) if self._waiting else np.array([], dtype=self._on_disk)
+        self._blocks, self._waiting = [], 0
+        while rest.size:
+            if self._tokens == MAX_SHARD_TOKENS:
+                self._finish_shard()
+            if self._file is None:
+                self._file = self._closing.enter_context(self._new.open(self._name))
+                self._file.write(bytes(_HEADER_BYTES))
+            part, rest = np.split(rest, [MAX_SHARD_TOKENS - self._tokens])
+            data = part.astype(self._on_disk).data
+            self._file.write(data)
+            self._crc32 = zlib.crc32(data, self._crc32)
+            self._tokens += part.size
+
+    def _finish_shard(self) -> None:
+        if self._file is None:
+            return
+        self._file.seek(0)
+        self._file.write(_header(self._on_disk, self._tokens))
+        self._closing.close()
+        written = fingerprints(self._new.path, [self._name])[self._name]
+        entry = ShardEntry(
+            file=self._name, tokens=self._tokens, dtype=self._dtype, bytes=written.bytes, sha256=written.sha256
+        )
+        self._finished.append(entry)
+        self._file, self._tokens, self._crc32 = None, 0, 0
+
+
+def copy_shard(new: NewDirectory, path: Path, shard: ShardEntry, tokens: int) -> int:
+    """Copy a shard, with its header, or the first `tokens` ids of it. Returns the CRC-32 of these."""
+    left, crc32 = tokens * np.dtype(shard.dtype).itemsize, 0
+    with open(path, "rb") as file, new.open(shard.file) as copy:
+        header = file.read(_HEADER_BYTES)
+        copy.write(header if tokens == shard.tokens else bytes(_HEADER_BYTES))
+        while left and (piece := file.read(min(left, 1 << 20))):
+            copy.write(piece)
+            crc32 = zlib.crc32(piece, crc32)
+            left -= len(piece)
+    return crc32
+
+
+def crc32_of_shard(path: Path, tokens: int, dtype: Dtype) -> int:
+    """The CRC-32 of the first `tokens` ids of an unfinished shard, or of as many as it has."""
+    left, crc32 = tokens * np.dtype(dtype).itemsize, 0
+    with open(path, "rb") as file:
+        file.seek(_HEADER_BYTES)
+        while left and (piece := file.read(min(left, 1 << 20))):
+            crc32 = zlib.crc32(piece, crc32)
+            left -= len(piece)
+    return crc32
 
 
 class TokenStream:

@@ -1,7 +1,8 @@
 """Sources of text: files and standard input, read as bytes.
 
 A source is read more than once: to hash it, to scan it, to encode it. Standard input is therefore first copied to a
-temporary file without a name, which disappears however the program ends.
+temporary file without a name, which disappears however the program ends. Within each pass a small file is read once
+(`in_memory`), however often its reader asks for it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ BeginStage = Callable[[str], OnBytes]
 """Begins a stage of the work ("encoding"), and returns the function to call with the number of bytes just done."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Findings:
     """Facts that a reader notes about a source while it reads it. They are those of the latest whole pass."""
 
@@ -73,9 +74,9 @@ class Findings:
     """Whether bytes became text by the encoding in the settings."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Source:
-    """A file that holds text, or standard input."""
+    """A file that holds text, or standard input. Two sources are never equal."""
 
     path: Path
     name: str
@@ -88,7 +89,9 @@ class Source:
     """An open file to read instead of the one at `path`."""
     settings: DataConfig = field(default_factory=DataConfig)
     """How bytes become text."""
-    findings: Findings = field(default_factory=Findings, compare=False)
+    findings: Findings = field(default_factory=Findings)
+    content: bytes | None = field(default=None, repr=False)
+    """All bytes of a small file that was read already."""
 
     @property
     def suffix(self) -> str:
@@ -121,6 +124,9 @@ def chunks(source: Source, on_bytes: OnBytes = lambda _count: None) -> Iterator[
 
     `on_bytes` is called with the number of bytes read of the file. Raises CorpusError.
     """
+    if source.content is not None:
+        yield from _held_chunk(source.content, on_bytes)
+        return
     with _opened_as_it_is(source) as descriptor:
         compression = _compression(source, descriptor)
         if not compression:
@@ -145,6 +151,9 @@ def chunks(source: Source, on_bytes: OnBytes = lambda _count: None) -> Iterator[
 
 def stored_chunks(source: Source) -> Iterator[bytes]:
     """The bytes of the file as it is, packed or not. Raises CorpusError."""
+    if source.content is not None:
+        yield from _held_chunk(source.content, lambda _count: None)
+        return
     with _opened_as_it_is(source) as descriptor:
         yield from _chunks_of(descriptor, lambda _count: None)
 
@@ -154,10 +163,36 @@ def first_bytes(source: Source) -> bytes:
     return next(chunks(source), b"")
 
 
+def in_memory(source: Source) -> Source:
+    """The source with its content, if it is a small file that is not compressed; else as it is. Raises CorpusError."""
+    if source.descriptor is not None or compression_of_name(source.path):
+        return source
+    try:
+        descriptor = os.open(source.path, os.O_RDONLY)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size >= CHUNK_BYTES or len(content := os.pread(descriptor, size + 1, 0)) != size:
+                return source
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise _unreadable(source, error) from None
+    return Source(  # faster than `dataclasses.replace`
+        source.path, source.name, source.label, source.from_folder, None, source.settings, source.findings, content
+    )
+
+
+def status_of(source: Source) -> os.stat_result:
+    """The status of the file. Raises CorpusError."""
+    try:
+        return os.stat(source.path if source.descriptor is None else source.descriptor)
+    except OSError as error:
+        raise _unreadable(source, error) from None
+
+
 def size_of(source: Source) -> int:
-    """Size of the file in bytes."""
-    with _opened_as_it_is(source) as descriptor:
-        return os.fstat(descriptor).st_size
+    """Size of the file in bytes. Raises CorpusError."""
+    return status_of(source).st_size
 
 
 @contextmanager
@@ -244,8 +279,16 @@ def _opened_as_it_is(source: Source) -> Iterator[int]:
                 closing.callback(os.close, descriptor)
             yield descriptor
         except OSError as error:
-            hint = "Check the file's permissions."
-            raise CorpusError(f"{source.label} cannot be read: {reason_of(error)}.", hint) from None
+            raise _unreadable(source, error) from None
+
+
+def changed(source: Source) -> CorpusError:
+    """The error for a source that another program changed."""
+    return CorpusError(f"{source.label} changed while it was read.", "Run the same command again.")
+
+
+def _unreadable(source: Source, error: OSError) -> CorpusError:
+    return CorpusError(f"{source.label} cannot be read: {reason_of(error)}.", "Check the file's permissions.")
 
 
 def _compression(source: Source, descriptor: int) -> str:
@@ -253,6 +296,13 @@ def _compression(source: Source, descriptor: int) -> str:
     if source.descriptor is None:
         return compression_of_name(source.path)
     return compression_of_content(os.pread(descriptor, 16, 0))
+
+
+def _held_chunk(content: bytes, on_bytes: OnBytes) -> Iterator[bytes]:
+    """The content of a small file in one piece; none of an empty one."""
+    if content:
+        yield content
+        on_bytes(len(content))
 
 
 def _chunks_of(descriptor: int, on_bytes: OnBytes) -> Iterator[bytes]:

@@ -8,8 +8,7 @@ from itertools import islice
 
 from gptcli.dataset.corpus import MAX_HELD_OUT_BYTES, Corpus
 from gptcli.dataset.documents import Document
-from gptcli.dataset.sources import Source
-from gptcli.errors import CorpusError
+from gptcli.dataset.sources import Source, changed
 
 _MIN_HELD_OUT = 100
 """Documents for each split from which they are chosen by a hash; of fewer, too many or too few might be held out."""
@@ -98,7 +97,7 @@ class PartReader:
     """Reads parts of documents in pieces. A source is read once if its parts are asked for in order."""
 
     def __init__(self, corpus: Corpus) -> None:
-        self._corpus = corpus
+        self._corpus, self._spool = corpus, corpus.spool
         self._source: Source | None = None
         self._documents: Iterator[Iterator[str]] = iter(())
         self._next = 0
@@ -111,6 +110,9 @@ class PartReader:
     def read(self, part: Part) -> Iterator[str]:
         """The characters of a part. Raises CorpusError if the file changed since it was scanned."""
         document = part.document
+        if self._spool and (pieces := self._spool.read(document.number)):
+            yield from _between(pieces, part.start, part.stop)
+            return
         if document is not self._document or part.start < self._place:
             self._begin(document)
         while self._place < part.stop and (piece := self._rest or next(self._pieces, "")):
@@ -120,7 +122,7 @@ class PartReader:
                 yield wanted
         is_last = part.stop == document.characters
         if self._place < part.stop or (is_last and (self._rest or next(self._pieces, ""))):
-            raise CorpusError(f"{document.source.label} changed while it was read.", "Run the same command again.")
+            raise changed(document.source)
 
     def _begin(self, document: Document) -> None:
         """Go to the start of a document."""
@@ -129,3 +131,12 @@ class PartReader:
         self._pieces = next(islice(self._documents, document.index - self._next, None), iter(()))
         self._document, self._next = document, document.index + 1
         self._place, self._rest = 0, ""
+
+
+def _between(pieces: Iterable[str], start: int, stop: int) -> Iterator[str]:
+    """The characters start..stop of a text in pieces."""
+    before = 0
+    for piece in pieces:
+        if wanted := piece[max(start - before, 0) : max(stop - before, 0)]:
+            yield wanted
+        before += len(piece)

@@ -58,11 +58,12 @@ def require_known(tokenizer: Tokenizer, corpus: Corpus, *, is_chosen: bool) -> N
 
 
 def make_tokenizer(
-    config: TokenizerConfig, corpus: Corpus, train: Iterable[Part], report: BeginStage
+    config: TokenizerConfig, corpus: Corpus, train: Iterable[Part], report: BeginStage, trained: Tokenizer | None = None
 ) -> tuple[Tokenizer, list[str]]:
     """A new tokenizer of the kind that `config` asks for, and notes about it.
 
-    The alphabet of a character tokenizer is that of the whole text; BPE is trained on the training split alone.
+    The alphabet of a character tokenizer is that of the whole text; BPE is trained on the training split alone, unless
+    it was `trained` before.
     """
     kind, why = choose_kind(corpus) if config.wanted == "auto" else (config.wanted, "")
     if config.kind == "auto" and config.wanted == "bpe":
@@ -71,7 +72,7 @@ def make_tokenizer(
     if kind == "char":
         return char_tokenizer(corpus.alphabet), notes
     pieces = chain.from_iterable(map(PartReader(corpus).read, train))
-    tokenizer = train_bpe(_reported(pieces, report("training tokenizer")), config.entries)
+    tokenizer = trained or train_bpe(_reported(pieces, report("training tokenizer")), config.entries)
     if tokenizer.vocab_size < config.entries:
         too_small = f"The text is too small for {config.entries:,} entries"
         notes.append(f"{too_small}; the vocabulary has {tokenizer.vocab_size:,}.")

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from gptcli import storage
 from gptcli.dataset.corpus import Corpus
-from gptcli.dataset.manifest import DATASET_FILE, FORMAT, DatasetManifest, SourceEntry, SplitEntry, TokenizerEntry
-from gptcli.dataset.shards import dtype_for, open_shard, write_shards
+from gptcli.dataset.manifest import (
+    DATASET_FILE,
+    LISTED_SOURCES,
+    DatasetManifest,
+    SourceEntry,
+    SplitEntry,
+    TokenizerEntry,
+    total_of,
+)
+from gptcli.dataset.progress import BEGINNING, SAVE_EVERY_BYTES, Journal, Place, Reused
+from gptcli.dataset.reusing import reuse_ids
+from gptcli.dataset.shards import ShardWriter, dtype_for, open_shard
 from gptcli.dataset.sources import OnBytes
-from gptcli.dataset.splits import Part, PartReader, utf8_length
+from gptcli.dataset.splits import Part, PartReader
 from gptcli.errors import CorpusError, counted
 from gptcli.tokenizer.document import TOKENIZER_FILE
 from gptcli.tokenizer.processes import Encode, encoding
@@ -26,6 +40,7 @@ _COUNTED_TOKENS = 2**20
 """Tokens of the training split, from its start, in which the start token is looked for."""
 _RARE = 1e-4
 """Share of the tokens up to which a newline is too rare to start from."""
+_BEGIN = Place()
 
 
 def write_dataset(
@@ -33,25 +48,28 @@ def write_dataset(
     corpus: Corpus,
     splits: tuple[Iterable[Part], Iterable[Part]],
     tokenizer: Tokenizer,
-    sources: tuple[SourceEntry, ...],
+    sources: Iterable[SourceEntry],
     *,
     name: str,
     key: str,
     on_bytes: OnBytes,
-) -> None:
-    """Encode both splits into the folder `new` and write its manifest last."""
+    journal: Journal | None = None,
+) -> DatasetManifest:
+    """Encode both splits into the folder `new` and write its manifest last. With a journal, continue its work."""
     separator = tokenizer.end_of_text if len(corpus.documents) > 1 else None
     with encoding(tokenizer, corpus.bytes) as encode:
         writer = _SplitWriter(new, corpus, tokenizer, encode, separator, on_bytes)
-        train, val = (writer.write(split, parts) for split, parts in zip(("train", "val"), splits, strict=True))
+        train, val = _write_splits(writer, splits, tokenizer, on_bytes, journal)
     if val.tokens < FEW_TOKENS and train.tokens + val.tokens >= 10 * FEW_TOKENS:
         message = (
             f"The validation part has only {counted(val.tokens, 'token')}, too few for a loss that says something."
         )
         raise CorpusError(message, "Hold out more, such as `data.val_fraction = 0.1`.")
-    new.write(TOKENIZER_FILE, tokenizer.to_json().encode())
+    if not journal:
+        new.write(TOKENIZER_FILE, tokenizer.to_json().encode())
+    is_listed = len(corpus.sources) <= LISTED_SOURCES
     manifest = DatasetManifest(
-        format=FORMAT,
+        format=1 if is_listed else 2,
         name=name,
         key=key,
         tokenizer=TokenizerEntry.model_validate(
@@ -62,9 +80,63 @@ def write_dataset(
         start_id=start_id(tokenizer, new, train) if separator is None else separator,
         train=train,
         val=val,
-        sources=sources,
+        sources=tuple(sources) if is_listed else (),
+        source_total=None if is_listed else total_of(sources),
     )
-    new.write(DATASET_FILE, storage.to_json(manifest.model_dump(mode="json")))
+    unused = {"source_total"} if is_listed else {"sources"}
+    new.write(DATASET_FILE, storage.to_json(manifest.model_dump(mode="json", exclude=unused)))
+    return manifest
+
+
+def _write_splits(
+    writer: _SplitWriter,
+    splits: tuple[Iterable[Part], Iterable[Part]],
+    tokenizer: Tokenizer,
+    on_bytes: OnBytes,
+    journal: Journal | None,
+) -> tuple[SplitEntry, SplitEntry]:
+    """Write both splits, from where the journal says."""
+    train_parts, val_parts = splits
+    if not journal:
+        return writer.write("train", train_parts), writer.write("val", val_parts)
+    progress = journal.begin(tokenizer)
+    if not progress.bytes and (reused := writer.reuse(train_parts, tokenizer, journal.earlier)):
+        journal.reused = reused
+        progress = progress.model_copy(update={"place": reused.place, "marks": reused.marks})
+        journal.save(progress)
+    on_bytes(progress.bytes)
+    if progress.train is None:
+
+        def save(place: Place, digest: str) -> None:
+            nonlocal progress
+            progress = progress.model_copy(update={"place": place, "marks": (*progress.marks, place.mark(digest))})
+            journal.save(progress)
+
+        train = writer.write("train", train_parts, progress.place, save)
+        progress = progress.model_copy(update={"train": train, "place": Place()})
+        journal.save(progress)
+    assert progress.train
+
+    def save_val(place: Place, _digest: str) -> None:
+        journal.save(progress.model_copy(update={"place": place}))
+
+    val = writer.write("val", val_parts, progress.place, save_val)
+    journal.finish(progress)
+    return progress.train, val
+
+
+class _Step(NamedTuple):
+    """A text that is being encoded."""
+
+    begins: bool
+    """Whether it begins a document."""
+    part: int
+    """The number of its part."""
+    stop: int
+    """The place in its document at which it ends."""
+    characters: int
+    data: bytes
+    """The text in UTF-8."""
 
 
 class _SplitWriter:
@@ -83,40 +155,57 @@ class _SplitWriter:
         self._new, self._dtype, self._cut = new, dtype_for(tokenizer.vocab_size), tokenizer.cut
         self._encode, self._on_bytes, self._reader = encode, on_bytes, PartReader(corpus)
         self._separator = np.array([] if separator is None else [separator], dtype=np.uint32)
-        self._begins: deque[bool] = deque()
-        """For each text that is being encoded, in order: whether it begins a document."""
-        self._characters = self._bytes = 0
+        self._corpus = corpus
+        self._steps: deque[_Step] = deque()
+        """The texts that are being encoded, in order."""
 
-    def write(self, split: str, parts: Iterable[Part]) -> SplitEntry:
-        """Write the shards of a split. Raises CorpusError if it is too short."""
-        self._characters = self._bytes = 0
-        shards = write_shards(self._new, split, self._dtype, self._ids(parts))
+    def reuse(self, parts: Iterable[Part], tokenizer: Tokenizer, earlier: Iterable[Path]) -> Reused | None:
+        """Take over ids of the training split from an earlier dataset."""
+        return reuse_ids(self._new, tokenizer, self._corpus, parts, earlier)
+
+    def write(
+        self, split: str, parts: Iterable[Part], place: Place = _BEGIN, save: Callable[[Place, str], None] | None = None
+    ) -> SplitEntry:
+        """Write the shards of a split from `place` on. Raises CorpusError if it is too short.
+
+        `save` is called with each place from which the work can be continued, and a hash of the text before it.
+        """
+        digest = hashlib.blake2b()
+        characters, size, saved = place.characters, place.bytes, place.bytes
+        with ShardWriter(self._new, split, self._dtype, place.begun()) as writer:
+            for ids in self._encode(self._texts(parts, place)):
+                step = self._steps.popleft()
+                if step.begins and self._separator.size:
+                    writer.write(self._separator)
+                writer.write(ids)
+                characters, size = characters + step.characters, size + len(step.data)
+                if save:
+                    digest.update(BEGINNING + step.data if step.begins else step.data)
+                if save and size - saved >= SAVE_EVERY_BYTES:
+                    begun, saved = writer.begun(), size
+                    place = Place.of(begun, part=step.part, character=step.stop, characters=characters, bytes=size)
+                    save(place, digest.hexdigest())
+                    digest = hashlib.blake2b()
+            shards = writer.finish()
         tokens = sum(shard.tokens for shard in shards)
         if tokens < _MIN_TOKENS:
             raise _too_short(split, tokens)
-        return SplitEntry(tokens=tokens, characters=self._characters, bytes=self._bytes, shards=shards)
+        return SplitEntry(tokens=tokens, characters=characters, bytes=size, shards=shards)
 
-    def _ids(self, parts: Iterable[Part]) -> Iterator[np.ndarray]:
-        for ids in self._encode(self._texts(parts)):
-            if self._begins.popleft() and self._separator.size:
-                yield self._separator
-            yield ids
-
-    def _texts(self, parts: Iterable[Part]) -> Iterator[str]:
-        for part in parts:
-            begins = part.start == 0  # the second half of a document that was split does not begin one
-            for text in self._cut(self._counted(self._reader.read(part))):
-                self._begins.append(begins)
+    def _texts(self, parts: Iterable[Part], place: Place) -> Iterator[str]:
+        """The texts of a split from a place on, as they are encoded."""
+        for number, part in enumerate(islice(parts, place.part, None), place.part):
+            stop = max(part.start, place.character) if number == place.part else part.start
+            if stop == part.stop:
+                continue
+            begins = stop == 0  # the second half of a document that was split does not begin one
+            for text in self._cut(self._reader.read(Part(part.document, stop, part.stop))):
+                data = text.encode()
+                stop += len(text)
+                self._steps.append(_Step(begins, number, stop, len(text), data))
                 begins = False
                 yield text
-
-    def _counted(self, pieces: Iterator[str]) -> Iterator[str]:
-        for piece in pieces:
-            length = utf8_length(piece)
-            self._characters += len(piece)
-            self._bytes += length
-            yield piece
-            self._on_bytes(length)
+                self._on_bytes(len(data))
 
 
 def start_id(tokenizer: Tokenizer, new: storage.NewDirectory, train: SplitEntry) -> int:

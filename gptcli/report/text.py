@@ -20,7 +20,7 @@ from gptcli.dataset.scanning import scan
 from gptcli.dataset.sources import OnProgress
 from gptcli.dataset.splits import utf8_length
 from gptcli.dataset.vocabulary import choose_kind
-from gptcli.errors import CorpusError, TokenizerError
+from gptcli.errors import CorpusError, TokenizerError, counted
 from gptcli.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 PIECES = 10_000
@@ -67,6 +67,9 @@ class DatasetReport:
     train: SplitSummary
     val: SplitSummary
     sources: tuple[SourceSummary, ...]
+    """Each source, up to 10,000."""
+    source_total: SourceSummary | None
+    """The sum of all sources where they are too many to list."""
     kind: str = "dataset"
 
 
@@ -129,6 +132,7 @@ class TextReport:
 def describe_dataset(path: Path) -> DatasetReport:
     """Describe a dataset folder after checking every hash. Raises DatasetError."""
     dataset = open_dataset(path, verify=True)
+    total = dataset.source_total
     return DatasetReport(
         name=dataset.name,
         path=str(path),
@@ -139,6 +143,7 @@ def describe_dataset(path: Path) -> DatasetReport:
         train=_split(dataset.train),
         val=_split(dataset.val),
         sources=tuple(SourceSummary(source.name, source.size, source.sha256) for source in dataset.sources),
+        source_total=SourceSummary(counted(total.files, "file"), total.bytes, total.sha256) if total else None,
     )
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from gptcli.checkpoints import names
 from gptcli.checkpoints.run_folder import StoredRun, next_free
 from gptcli.config import CHANGEABLE_ON_RESUME, RunConfig, differences
 from gptcli.config.values import flatten
+from gptcli.dataset.corpus import Corpus
 from gptcli.dataset.folder import Dataset
+from gptcli.dataset.manifest import DatasetManifest, SourceEntry
+from gptcli.dataset.place import dataset_name, dataset_roots, dataset_with
 from gptcli.errors import TokenizerError, UsageError, counted
 from gptcli.runs.request import Request
 from gptcli.tokenizer.tokenizer import Tokenizer, parse_tokenizer
 
+_NAMED_SOURCES = 3
 COMPARED_AS_DATA = ("tokenizer.", "data.")
 """Sections that say how the data was made; runs compare the fingerprint of the data itself."""
 
@@ -21,7 +27,7 @@ def refuse_other_data(run: StoredRun, dataset: Dataset, request: Request) -> Non
     """Raise UsageError where the data of a run has changed; the hint depends on the likely reason."""
     if run.data_fingerprint == dataset.fingerprint:
         return
-    another = f"start '{next_free(run.path)}' with `resume = never`"
+    another = _another(run)
     stated = [key for key in ("tokenizer.kind", "tokenizer.vocab_size") if request.states(key)]
     tokenizer = parse_tokenizer(run.tokenizer_json, run.path / names.TOKENIZER)
     has_other_tokenizer = tokenizer.fingerprint != dataset.tokenizer.fingerprint
@@ -29,17 +35,60 @@ def refuse_other_data(run: StoredRun, dataset: Dataset, request: Request) -> Non
         listed = " and ".join(f"`{key}`" for key in stated)
         message = f"'{run.path}' was trained with another tokenizer than {listed} gives for this text."
         raise UsageError(message, f"Leave {listed} out to resume the run, or {another}.")
-    message = f"'{run.path}' was trained on other data: '{run.data_name}' has changed."
-    if request.out is None:
-        message = f"{message[:-1]}, or it is another text of the same name."
-    if run.data_name != dataset.name:
-        message = f"'{run.path}' was trained on '{run.data_name}', not on '{dataset.name}'."
+    message, resuming = _trained_on_other(run, dataset.name, dataset.sources, request)
     if has_other_tokenizer and request.has_dataset:  # its ids mean something else to the model
         raise UsageError(message, f"Give the dataset that it was trained on, or {another}.")
+    alphabet = _alphabet(dataset.tokenizer) if dataset.tokenizer.kind == "char" else None
+    resuming = resuming or _tokenizer_before(run, request)
+    raise UsageError(message, f"{resuming}{_new_text_hint(run, tokenizer, alphabet, request)}")
+
+
+def refuse_other_text(run: StoredRun, corpus: Corpus, sources: Iterable[SourceEntry], request: Request) -> None:
+    """Raise UsageError where a run's text has another length, before a tokenizer is trained on it.
+
+    Nothing is known where the dataset of the run is gone.
+    """
+    trained = _dataset_of(run)
+    if trained and trained.train.characters + trained.val.characters != corpus.characters:
+        tokenizer = parse_tokenizer(run.tokenizer_json, run.path / names.TOKENIZER)
+        message, resuming = _trained_on_other(run, dataset_name(request.data), sources, request)
+        hint = _new_text_hint(run, tokenizer, "".join(corpus.alphabet), request)
+        raise UsageError(message, f"{resuming}{hint}")
+
+
+def _trained_on_other(run: StoredRun, name: str, sources: Iterable[SourceEntry], request: Request) -> tuple[str, str]:
+    """A sentence that says how the data of a run differs from the named one, which has these sources; and a hint for
+    resuming, or ""."""
+    if run.data_name != name:
+        return f"'{run.path}' was trained on '{run.data_name}', not on '{name}'.", ""
+    trained = _dataset_of(run)
+    before, now = ({one.name: one.sha256 for one in these} for these in (trained.sources if trained else (), sources))
+    if before and now and before.keys() != now.keys():
+        listed = [f"with '{name}'" for name in before if name not in now]
+        listed += [f"without '{name}'" for name in now if name not in before]
+        more = f" and {len(listed) - _NAMED_SOURCES:,} other differences" if len(listed) > _NAMED_SOURCES else ""
+        message = f"'{run.path}' was trained on other texts: {', '.join(listed[:_NAMED_SOURCES])}{more}."
+        return message, "Give the same texts to resume it. "
+    changed = next((name for name in now if before.get(name, now[name]) != now[name]), run.data_name)
+    namesake = ", or it is another text of the same name" if request.out is None else ""
+    return f"'{run.path}' was trained on other data: '{changed}' has changed{namesake}.", ""
+
+
+def _dataset_of(run: StoredRun) -> DatasetManifest | None:
+    """The dataset that a run was trained on, where it was made from text and is still there."""
+    return dataset_with(run.data_fingerprint, dataset_roots(run.path), run.data_name)
+
+
+def _another(run: StoredRun) -> str:
+    return f"start '{next_free(run.path)}' with `resume = never`"
+
+
+def _new_text_hint(run: StoredRun, tokenizer: Tokenizer, alphabet: str | None, request: Request) -> str:
+    """`alphabet`: the characters of the new text, if they are known."""
+    start_from, another = _start_from(run, tokenizer, alphabet), _another(run)
     if request.out is None:  # the run is named after the text: its name must be stated to resume the new one later
         another = f"use `out = {next_free(run.path)}`"
-    hint = f"To train its model on the new text, use {_start_from(run, tokenizer, dataset)}; to start over, {another}."
-    raise UsageError(message, f"{_tokenizer_before(run, request)}{hint}")
+    return f"To train its model on the new text, use {start_from}; to start over, {another}."
 
 
 def other_texts(run: StoredRun, error: TokenizerError) -> UsageError:
@@ -73,9 +122,9 @@ def _shown(value: object) -> str:
     return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _start_from(run: StoredRun, tokenizer: Tokenizer, dataset: Dataset) -> str:
+def _start_from(run: StoredRun, tokenizer: Tokenizer, alphabet: str | None) -> str:
     """The settings that train a run's model on other text."""
-    is_known = dataset.tokenizer.kind == "char" and not tokenizer.unknown_characters(_alphabet(dataset.tokenizer))
+    is_known = alphabet is not None and not tokenizer.unknown_characters(alphabet)
     settings = [f"`train.init_from = {run.path}`", f"`out = {next_free(run.path)}`"]
     return " ".join(settings if is_known or tokenizer.kind == "bpe" else [*settings, "`unknown = skip`"])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,7 +20,9 @@ from gptcli.checkpoints.tensors import read_metadata
 from gptcli.checkpoints.weights import stored_step
 from gptcli.config import DataConfig, RunConfig, TokenizerConfig, parse_section
 from gptcli.config.values import merge
+from gptcli.dataset.corpus import Corpus
 from gptcli.dataset.folder import Dataset
+from gptcli.dataset.manifest import SourceEntry
 from gptcli.dataset.mixing import find_or_prepare_mixture, refuse_unweighted
 from gptcli.dataset.place import dataset_roots
 from gptcli.dataset.preparing import Prepared, find_or_prepare
@@ -30,7 +32,7 @@ from gptcli.errors import ModelFolderError, StorageError, TokenizerError, size
 from gptcli.model.cost import parameter_shapes
 from gptcli.model.devices import current_gpu
 from gptcli.runs.budget import StopReason, finished_by, why_finished
-from gptcli.runs.changes import other_texts, refuse_other_data, refuse_other_settings
+from gptcli.runs.changes import other_texts, refuse_other_data, refuse_other_settings, refuse_other_text
 from gptcli.runs.completion import Completed, complete
 from gptcli.runs.decision import Decision, FineTune, Resume, check, decide, training_device
 from gptcli.runs.host_copy import DIRECT_BYTES
@@ -158,10 +160,15 @@ def _scratch(dry_run: bool) -> Iterator[Path | None]:
 def _prepare(request: Request, decision: Decision, scratch: Path | None, on_progress: OnProgress | None) -> Prepared:
     """The dataset of the request's data: opened, found again, or made with the tokenizer of a pretrained model."""
     settings = parse_section(TokenizerConfig, request.explicit.get("tokenizer", {}))
+
+    def refuse(corpus: Corpus, sources: Iterable[SourceEntry]) -> None:
+        if isinstance(decision, Resume):
+            refuse_other_text(decision.run, corpus, sources, request)
+
     data = parse_section(DataConfig, merge(decision.kept(request).get("data", {}), request.explicit.get("data", {})))
     if data.weights is None:
         refuse_unweighted(request.data)
-        prepare = partial(find_or_prepare, request.data)
+        prepare = partial(find_or_prepare, request.data, before_encoding=refuse)
     else:
         prepare = partial(find_or_prepare_mixture, request.data, data.weights)
     own = _own_tokenizer(request, decision, data)

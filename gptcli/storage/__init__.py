@@ -7,7 +7,8 @@ Three promises hold for everything written here:
 - Nothing valid is overwritten in a folder made this way.
 - A log (`AppendLog`) only grows. It is cut only on request, to a length that a manifest names.
 
-`FolderLock` and `alone_in` keep other processes from writing at the same time. Disk errors become `StorageError`.
+Work that takes long is kept when its process is killed (`unfinished_directory`). `FolderLock` and `alone_in` keep other
+processes from writing at the same time. Disk errors become `StorageError`.
 """
 
 from gptcli.storage.append_log import AppendLog
@@ -21,22 +22,32 @@ from gptcli.storage.atomic import (
     remove_leftovers,
     write_file,
 )
-from gptcli.storage.disk import disk_errors, is_occupied, make_directories, refuse_working_folder, unnamed_file
+from gptcli.storage.disk import disk_errors, flush, is_occupied, make_directories, refuse_working_folder, unnamed_file
 from gptcli.storage.lock import FolderLock, alone_in
 from gptcli.storage.manifest import MANIFEST_FILE, FileEntry, fingerprints, mismatch, sha256_of_file, to_json
+from gptcli.storage.unfinished import (
+    UNFINISHED_SUFFIX,
+    UnfinishedDirectory,
+    remove_unfinished,
+    unfinished_directory,
+    unfinished_of,
+)
 
 __all__ = [
     "MANIFEST_FILE",
     "REPLACED_SUFFIX",
     "TEMPORARY_SUFFIX",
+    "UNFINISHED_SUFFIX",
     "AppendLog",
     "FileEntry",
     "FolderLock",
     "NewDirectory",
+    "UnfinishedDirectory",
     "adopt_file",
     "alone_in",
     "disk_errors",
     "fingerprints",
+    "flush",
     "is_occupied",
     "make_directories",
     "mismatch",
@@ -44,8 +55,11 @@ __all__ = [
     "refuse_working_folder",
     "remove_directory",
     "remove_leftovers",
+    "remove_unfinished",
     "sha256_of_file",
     "to_json",
+    "unfinished_directory",
+    "unfinished_of",
     "unnamed_file",
     "write_file",
 ]

@@ -63,6 +63,16 @@ class NewDirectory:
             yield file
             flush(file)
 
+    @contextmanager
+    def reopen(self, name: str, size: int) -> Iterator[BinaryIO]:
+        """A file that is there, cut to `size` bytes, to write after them; flushed to the disk at the end."""
+        path = self.path / name
+        with disk_errors(path), open(path, "r+b") as file:
+            file.truncate(size)
+            file.seek(size)
+            yield file
+            flush(file)
+
 
 @contextmanager
 def new_directory(
@@ -86,15 +96,9 @@ def new_directory(
     try:
         new = NewDirectory(temporary)
         yield new
-        with disk_errors(final):
-            if manifest:
-                NewDirectory(temporary).write(manifest, to_json({"format": 1, "files": _entries(new)}))
-            flush_directory(temporary)
-            if replace and final.exists():
-                _replace_directory(final, temporary)
-            else:
-                os.rename(temporary, final)
-                flush_directory(final.parent)
+        if manifest:
+            NewDirectory(temporary).write(manifest, to_json({"format": 1, "files": _entries(new)}))
+        put_in_place(temporary, final, replace=replace)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         if replace:
@@ -109,14 +113,25 @@ def _entries(new: NewDirectory) -> dict[str, FileEntry]:
     return dict(sorted((new.entries | fingerprints(new.path, unread)).items()))
 
 
+def put_in_place(new: Path, final: Path, *, replace: bool) -> None:
+    """Rename the finished folder `new` to `final`. With `replace`, a folder that is there is deleted."""
+    with disk_errors(final):
+        flush_directory(new)
+        if replace and final.exists():
+            _replace_directory(final, new)
+        else:
+            os.rename(new, final)
+            flush_directory(final.parent)
+
+
 def _replace_directory(final: Path, new: Path) -> None:
-    replaced = _hidden(final, REPLACED_SUFFIX)
+    replaced, doomed = _hidden(final, REPLACED_SUFFIX), _hidden(final, TEMPORARY_SUFFIX)
     os.rename(final, replaced)
     os.rename(new, final)
     flush_directory(final.parent)  # else a power failure may undo the second renaming alone
-    os.rename(replaced, new)  # `remove_leftovers` deletes this name: from here on the old folder may be incomplete
+    os.rename(replaced, doomed)  # `remove_leftovers` deletes this name: from here on the old folder may be incomplete
     flush_directory(final.parent)
-    shutil.rmtree(new)
+    shutil.rmtree(doomed)
 
 
 def write_file(path: Path, content: bytes | Iterable[bytes | memoryview], option: str = "`out`") -> None:

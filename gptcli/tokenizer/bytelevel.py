@@ -28,7 +28,8 @@ from gptcli.tokenizer.document import (
 from gptcli.tokenizer.interruptible import run_interruptible
 
 _SHORT_CHARACTERS = 2048
-"""Shorter texts are encoded by the library in groups: an array operation takes as long on 50 characters as on these."""
+"""Shorter texts are encoded together, and fewer characters by the library: an array operation takes as long on 50
+characters as on these."""
 _GROUP_TEXTS, _GROUP_CHARACTERS = 1024, 1 << 16
 _NEVER_IN_UTF8 = frozenset(b"\xc0\xc1" + bytes(range(0xF5, 0x100)))
 _NAMED_CHARACTERS = 10
@@ -114,7 +115,12 @@ class Tokenizer:
         A tokenizer that does not split words like GPT-2 gets the text in one piece: no cut is known to be safe.
         """
         if self.cuttable:
-            yield from recut(pieces)
+            remaining = iter(pieces)
+            first, second = next(remaining, ""), next(remaining, "")
+            if not second and len(first) < _SHORT_CHARACTERS:  # such as one of many small documents
+                yield from filter(None, [first])
+            else:
+                yield from recut(chain([first, second], remaining))
         elif text := "".join(pieces):
             yield text
 
@@ -124,6 +130,8 @@ class Tokenizer:
             for group in _in_groups(self._known(texts)):
                 if len(group[0]) >= _SHORT_CHARACTERS:
                     yield from self._corpus_encoder.encode(group)
+                elif sum(map(len, group)) >= _SHORT_CHARACTERS and all(group):
+                    yield from self._corpus_encoder.encode_together(group)
                 else:
                     encoded = _encode_batch(self._library, self._name, group, foreign=False)
                     yield from (np.array(ids, dtype=np.uint32) for ids in encoded)

@@ -74,8 +74,9 @@ def dataset(report: DatasetReport) -> list[RenderableType]:
         ("hashes", "all checked, all right"),
         ("fingerprint", report.fingerprint[:16]),
     ]
-    sources = [(source.name, source.bytes, source.sha256[:16]) for source in report.sources[:SOURCES_SHOWN]]
-    unshown = len(report.sources) - len(sources)
+    shown = (*report.sources[:SOURCES_SHOWN], *([report.source_total] if report.source_total else []))
+    sources = [(source.name, source.bytes, source.sha256[:16]) for source in shown]
+    unshown = max(0, len(report.sources) - SOURCES_SHOWN)
     return [
         facts(f"Dataset {report.path}", rows),
         table(

@@ -24,6 +24,7 @@ from gptcli.dataset.folder import Dataset
 from gptcli.dataset.mixture import Mixture, MixturePart
 from gptcli.dataset.preparing import Prepared
 from gptcli.dataset.previewing import Preview
+from gptcli.dataset.progress import SAVE_EVERY_BYTES
 from gptcli.errors import counted, size
 from gptcli.report.text import TokenizerSummary, summary_of
 from gptcli.ui.console import Output, live_display
@@ -76,7 +77,14 @@ class PreparingDisplay:
         if not self._may_have_written:
             with suppress(OSError):  # of a closed terminal
                 rest = "The same command continues the download" if self._is_downloading else "Nothing was written"
+                rest = "The same command continues the work" if self._is_kept else rest
                 self._output.note(f"Stopped. {rest}.")
+
+    @property
+    def _is_kept(self) -> bool:
+        """Whether an interruption now leaves work to continue."""
+        stage, _, total = self._stages[-1] if self._stages else ("", 0.0, 0)
+        return stage == "encoding" and total >= SAVE_EVERY_BYTES
 
     def update(self, stage: str, done_bytes: int, total_bytes: int) -> None:
         """Show the progress of a stage."""
@@ -105,6 +113,8 @@ def show_prepared(output: Output, prepared: Prepared) -> None:
         output.detail(f"Text: {source.name}, {counted(source.size, 'byte')}.")
     if more := len(prepared.dataset.sources[_MAX_SOURCES:]):
         output.detail(f"And {counted(more, 'more text')}.")
+    if total := prepared.dataset.source_total:
+        output.detail(f"Text: {counted(total.files, 'file')}, {counted(total.bytes, 'byte')}.")
     if output.as_json:
         skipped = [asdict(one) for one in prepared.summary.skipped]
         output.json(figures(prepared.dataset) | {"reused": prepared.reused, "skipped": skipped})

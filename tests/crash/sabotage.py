@@ -26,6 +26,12 @@ def without_manifest() -> None:
     checkpoint.read_json = lambda path, expected=None: plain(path)
 
 
+def without_shard_check() -> None:
+    from gptcli.dataset.progress import Journal
+
+    Journal._is_whole = lambda self, progress, dtype: True  # type: ignore[method-assign]
+
+
 class _Without:
     """A module one of whose functions does nothing."""
 
@@ -41,4 +47,5 @@ SABOTAGE: dict[str, Callable[[], None]] = {
     "fsync": without_fsync,
     "random state": without_random_state,
     "manifest": without_manifest,
+    "shard check": without_shard_check,
 }

@@ -4,9 +4,9 @@
 
 trains once in FOLDER, since much of torch is imported only when it is used. Then it reads one JSON object per line:
 `folder` to work in, `arguments` of gptcli, whether a thread writes what is saved, as it does for large models
-(`in_thread`), and events on the disk (`watch`, see `watching.py`) or changes of the product (`sabotage`). It answers
-with a line of JSON: `status`, the exit code, or minus the signal. The output of the child is in `output.txt` of the
-folder.
+(`in_thread`), how much text is encoded between two saves (`save_every_bytes`, with `shard_tokens`), and events on the
+disk (`watch`, see `watching.py`) or changes of the product (`sabotage`). It answers with a line of JSON: `status`, the
+exit code, or minus the signal. The output of the child is in `output.txt` of the folder.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from typing import Any
 import torch
 
 from gptcli.__main__ import main
+from gptcli.dataset import preparation, shards, writing
 from gptcli.runs import saving
+from gptcli.tokenizer import bytelevel
+from gptcli.tokenizer.corpus import pattern
 from tests.crash.disk import Disk
 from tests.crash.sabotage import SABOTAGE
 from tests.crash.sessions import TRAIN
@@ -44,6 +47,9 @@ def session(job: dict[str, Any]) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (job["file_size"], job["file_size"]))
     if job.get("in_thread"):
         saving.DIRECT_BYTES = -1
+    if "save_every_bytes" in job:
+        preparation.SAVE_EVERY_BYTES = writing.SAVE_EVERY_BYTES = pattern.PIECE_CHARACTERS = job["save_every_bytes"]
+        shards.MAX_SHARD_TOKENS, bytelevel._SHORT_CHARACTERS = job["shard_tokens"], 30
     for name in job.get("sabotage", []):
         SABOTAGE[name]()
     watch = WATCHES[job["watch"]["name"]](**job["watch"].get("options", {})) if job.get("watch") else None

@@ -19,7 +19,7 @@ import torch
 from gptcli.checkpoints.checkpoint import newest_checkpoint
 from gptcli.checkpoints.model_folder import checkpoint_steps
 from gptcli.generation.loaded_model import open_model
-from gptcli.storage import REPLACED_SUFFIX, TEMPORARY_SUFFIX
+from gptcli.storage import REPLACED_SUFFIX, TEMPORARY_SUFFIX, UNFINISHED_SUFFIX
 from tests.conftest import ROOT
 from tests.crash.disk import CHANGING, Operation
 from tests.crash.watching import read_record
@@ -142,7 +142,8 @@ def said(folder: Path) -> str:
 
 def leftovers(folder: Path) -> list[Path]:
     found = (path.relative_to(folder) for path in folder.rglob(".*"))
-    return [path for path in found if path.suffix in (TEMPORARY_SUFFIX, REPLACED_SUFFIX)]
+    suffixes = (TEMPORARY_SUFFIX, REPLACED_SUFFIX, UNFINISHED_SUFFIX, f"{UNFINISHED_SUFFIX}.json")
+    return [path for path in found if path.name.endswith(suffixes)]
 
 
 def newest_step(run: Path, damaged: int = -1) -> int:

@@ -20,8 +20,8 @@ from unittest import mock
 from gptcli.__main__ import main
 
 PHASES = {
-    "reading": ("gptcli.dataset.preparing.scan", 1),
-    "tokenizing": ("gptcli.dataset.preparing.write_dataset", 1),
+    "reading": ("gptcli.dataset.preparation.scan", 1),
+    "tokenizing": ("gptcli.dataset.preparation.write_dataset", 1),
     "new run": ("gptcli.runs.opening.create_run", 1),
     "first step": ("gptcli.training.trainer.accumulate_gradients", 1),
     "a step": ("gptcli.training.trainer.accumulate_gradients", 8),

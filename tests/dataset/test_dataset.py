@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptcli.config import DataConfig, TokenizerConfig
-from gptcli.dataset import preparing, shards, splits, vocabulary
+from gptcli.dataset import preparation, shards, splits, vocabulary
 from gptcli.dataset.folder import Dataset, is_dataset, open_dataset
 from gptcli.dataset.place import dataset_roots
 from gptcli.dataset.preparing import Prepared, find_or_prepare, tokenize
@@ -214,7 +214,7 @@ def test_unchanged_input_is_not_tokenized_twice(tmp_path: Path, book: str, monke
     assert first.dataset.path.name.startswith("book-")
     assert first.dataset.name == "book"
     with monkeypatch.context() as patch:
-        patch.setattr(preparing, "write_dataset", None)
+        patch.setattr(preparation, "write_dataset", None)
         again = find_or_prepare([book], root, config, DataConfig())
         folder = find_or_prepare([str(first.dataset.path)], root, config, DataConfig())
     assert again.reused
@@ -299,13 +299,13 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_text_that_changes_while_it_is_read(tmp_path: Path, book: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = preparing.make_tokenizer
+    real = preparation.make_tokenizer
 
     def meanwhile(*arguments: Any) -> Any:
         write(tmp_path, "book.txt", TEXT[:-9])
         return real(*arguments)
 
-    monkeypatch.setattr(preparing, "make_tokenizer", meanwhile)
+    monkeypatch.setattr(preparation, "make_tokenizer", meanwhile)
     with pytest.raises(CorpusError, match="changed while it was read"):
         make(tmp_path / "out", book)
     assert not (tmp_path / "out").exists()
@@ -314,8 +314,9 @@ def test_a_text_that_changes_while_it_is_read(tmp_path: Path, book: str, monkeyp
 def test_a_dataset_is_not_text(tmp_path: Path, book: str) -> None:
     made = str(make(tmp_path / "out", book).dataset.path)
     for inputs in ([made], [book, made]):
-        with pytest.raises(CorpusError, match="is a dataset already"):
+        with pytest.raises(CorpusError, match="is a dataset already") as caught:
             make(tmp_path / "again", *inputs)
+        assert "'book.txt'" in caught.value.hint, "the text to name instead"
     with pytest.raises(CorpusError, match="is a dataset already"):
         find_or_prepare([made, book], [tmp_path / "data"], TokenizerConfig(), DataConfig())
 
@@ -532,8 +533,8 @@ def test_sizes_alone_are_checked_on_request(tmp_path: Path, book: str) -> None:
 def test_other_formats_and_folders(tmp_path: Path, book: str) -> None:
     out = tmp_path / "out"
     make(out, book)
-    change(out, format=2)
-    with pytest.raises(DatasetError, match="has format 2"):
+    change(out, format=3)
+    with pytest.raises(DatasetError, match="has format 3"):
         open_dataset(out)
     with pytest.raises(DatasetError, match="is not a dataset folder"):
         open_dataset(tmp_path)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gptcli.dataset import preparing
+from gptcli.dataset import preparation
 from gptcli.dataset.folder import open_dataset
 from gptcli.dataset.preparing import tokenize
 from gptcli.errors import DatasetError, StorageError
@@ -41,13 +41,14 @@ def book(tmp_path: Path) -> Path:
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
     """Have `act` called after a dataset was written and before it is put in its place."""
-    real = preparing.write_dataset
+    real = preparation.write_dataset
 
-    def write(*arguments: Any, **options: Any) -> None:
-        real(*arguments, **options)
+    def write(*arguments: Any, **options: Any) -> Any:
+        manifest = real(*arguments, **options)
         act()
+        return manifest
 
-    monkeypatch.setattr(preparing, "write_dataset", write)
+    monkeypatch.setattr(preparation, "write_dataset", write)
 
 
 def test_the_second_uses_the_result_of_the_first(tmp_path: Path, book: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 import gptcli
+from gptcli.dataset import preparation
 from gptcli.errors import UsageError
 from tests.runs.small_runs import FLAGS
 
@@ -31,7 +33,7 @@ def test_text_with_new_characters(folder: Path) -> None:
     text = (folder / "book.txt").read_text()
     (folder / "book.txt").write_text(text + "ξ…")
     error = refused("book.txt")
-    assert "'book' has changed" in error.message
+    assert "'book.txt' has changed" in error.message
     hint = error.hint.partition(";")[0]
     assert "`train.init_from = runs/book` `out = runs/book-2` `unknown = skip`" in hint
     settings = SHORT | {"train.init_from": "runs/book"}
@@ -44,6 +46,35 @@ def test_text_without_new_characters(folder: Path) -> None:
     error = refused("book.txt")
     assert "`train.init_from = runs/book`" in error.hint
     assert "unknown" not in error.hint
+
+
+def test_a_text_that_grew_is_refused_before_it_is_encoded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stated = {"tokenizer.kind": "bpe", "tokenizer.vocab_size": 300}
+    gptcli.train("book.txt", "runs/bpe", preset="nano", settings=SHORT | stated)
+    with open(folder / "book.txt", "a") as file:
+        file.write("More.")
+    monkeypatch.setattr(preparation, "make_tokenizer", None)
+    monkeypatch.setattr(preparation, "write_dataset", None)
+    with pytest.raises(UsageError) as caught:
+        gptcli.plan("book.txt", "runs/bpe", preset="nano", settings=SHORT | stated)
+    assert "'book.txt' has changed" in caught.value.message
+    assert "`train.init_from = runs/bpe` `out = runs/bpe-2`;" in caught.value.hint
+
+
+def test_a_run_without_its_dataset_is_refused_after_encoding(folder: Path) -> None:
+    shutil.rmtree(folder / "data")
+    (folder / "book.txt").write_text((folder / "book.txt").read_text()[:-300])
+    assert "'book' has changed" in refused("book.txt").message
+
+
+def test_more_texts_than_before(folder: Path) -> None:
+    (folder / "b.txt").write_text((folder / "book.txt").read_text()[300:])
+    assert "on other texts: without 'b.txt'" in refused(["book.txt", "b.txt"]).message
+    gptcli.train(["book.txt", "b.txt"], "runs/two", preset="nano", settings=SHORT)
+    with pytest.raises(UsageError) as caught:
+        gptcli.plan("book.txt", "runs/two", preset="nano", settings=SHORT)
+    assert "on other texts: with 'b.txt'" in caught.value.message
+    assert "Give the same texts" in caught.value.hint
 
 
 def test_another_text(folder: Path) -> None:

@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 from gptcli.checkpoints.checkpoint import newest_checkpoint
 from gptcli.checkpoints.run_folder import read_run
 from gptcli.cli.app import app
-from gptcli.dataset import preparing
+from gptcli.dataset import preparation
 from gptcli.training import trainer
 from gptcli.training.trainer import Trainer, Update
 from tests.runs.small_runs import FLAGS, series
@@ -315,7 +315,7 @@ def test_dry_run_writes_nothing(folder: Path) -> None:
 def test_a_dry_run_reads_the_tokens_that_are_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert train(max_steps=1).exit_code == 0
     before = everything(folder)
-    monkeypatch.setattr(preparing, "write_dataset", None)  # nothing is tokenized again
+    monkeypatch.setattr(preparation, "write_dataset", None)  # nothing is tokenized again
     result = train("--dry-run")
     assert result.exit_code == 0, result.stderr
     assert everything(folder) == before

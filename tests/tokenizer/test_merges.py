@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from itertools import pairwise
 
@@ -129,3 +130,21 @@ def test_no_word_is_dropped_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> N
     whole = merges._counted_words([text])
     monkeypatch.setattr(merges, "MAX_WORD_BYTES", sum(map(len, whole[0])))
     assert merges._counted_words([text])[0] == whole[0]
+
+
+@pytest.mark.parametrize("room", [300, 1000, 5000, 1 << 20])
+def test_counting_pieces_together_changes_nothing(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words are dropped after the same pieces as if each were counted alone."""
+    monkeypatch.setattr(merges, "MAX_WORD_BYTES", room)
+    monkeypatch.setattr(merges, "_JOINED_CHARACTERS", 40)
+    chance = random.Random(0)
+    pieces = ["".join(f" {chance.randrange(1 + 3 * number)}é" for _ in range(9)) for number in range(400)]
+    together = merges._counted_words(pieces)
+    calls: list[str] = []
+    real = merges._WordCounts.add
+    monkeypatch.setattr(merges._WordCounts, "add", lambda self, text: (calls.append(text), real(self, text))[1])
+    monkeypatch.setattr(merges, "_TOGETHER_BYTES", 0)
+    alone = merges._counted_words(pieces)
+    assert len(calls) > 100
+    assert together[0] == alone[0]
+    assert together[1].tolist() == alone[1].tolist()

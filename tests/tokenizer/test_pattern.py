@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers.pre_tokenizers import ByteLevel
 
 from gptcli.tokenizer.corpus import pattern
-from gptcli.tokenizer.corpus.pattern import Splitter, is_cut, recut
+from gptcli.tokenizer.corpus.pattern import Splitter, is_cut, joined, recut
 from tests.tokenizer.text_samples import LESSON, some, split_at, texts
 
 LIBRARY = ByteLevel(add_prefix_space=False)
@@ -112,3 +112,24 @@ def test_a_stretch_of_any_length_takes_bounded_memory(letters: str, monkeypatch:
 
 def test_a_stretch_of_any_length_takes_bounded_memory_control() -> None:
     assert list(recut(["a" * 20] * 50, 10)) == ["a" * 1000]
+
+
+@some
+@given(parts=st.lists((texts | contractions).filter(bool), min_size=1, max_size=8))
+def test_joined_texts_keep_their_words(parts: list[str]) -> None:
+    text, places = joined(parts)
+    data, starts = SPLITTER.split(text)
+    for part, (first, last) in zip(parts, places.tolist(), strict=True):
+        begins = [start - first for start in starts.tolist() if first <= start < last]
+        assert last in starts
+        assert data[first:last].decode() == part
+        assert begins == SPLITTER.split(part)[1].tolist()
+
+
+def test_joined_texts_keep_their_words_control(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = ["a word", "another word"]
+    (_, start), (stop, _) = joined(parts)[1].tolist()
+    assert stop - start == len("\n1")
+    monkeypatch.setattr(pattern, "_LETTER", None)  # a letter before the second one, which then is no word of its own
+    text, places = joined(parts)
+    assert places[1][0] not in SPLITTER.split(text)[1]

@@ -1,6 +1,6 @@
 """Encoding large texts, and learning a vocabulary from them.
 
-Three names are public: `CorpusEncoder` encodes texts, `recut` cuts a long text into pieces that can be encoded
+Four names are public: `is_cut`, `CorpusEncoder` encodes texts, `recut` cuts a long text into pieces that can be encoded
 one by one, and `learn_vocabulary` learns a BPE vocabulary.
 
 How it works. GPT-2's pattern splits text into words, and merges never reach across words: the ids of a text are the ids
@@ -35,6 +35,6 @@ Learning from 50 MB of the 250 takes 47.7 seconds there, and gives another vocab
 
 from gptcli.tokenizer.corpus.encoder import CorpusEncoder
 from gptcli.tokenizer.corpus.merges import learn_vocabulary
-from gptcli.tokenizer.corpus.pattern import recut
+from gptcli.tokenizer.corpus.pattern import is_cut, recut
 
-__all__ = ["CorpusEncoder", "learn_vocabulary", "recut"]
+__all__ = ["CorpusEncoder", "is_cut", "learn_vocabulary", "recut"]

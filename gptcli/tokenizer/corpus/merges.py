@@ -26,6 +26,8 @@ _SCANS = 16
 """Scans over all words to find the first pairs: with more of them each needs less memory."""
 _JOINED_CHARACTERS = 1 << 14
 """Size to which small pieces are joined."""
+_TOGETHER_BYTES = 1 << 16
+"""Size of pieces that are counted together where no word can be dropped."""
 _END = -1
 """The symbol after each word."""
 _GONE = -2
@@ -84,21 +86,47 @@ def _joined(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def _counted_words(pieces: Iterable[str]) -> tuple[list[bytes], np.ndarray]:
-    """The distinct words of a text, and how often each occurs, int64 (words,)."""
-    splitter, table = Splitter(), WordTable()
-    counts = np.zeros(0, dtype=np.int64)
-    size = 0
+    """The distinct words of a text, and how often each occurs, int64 (words,).
+
+    Pieces are counted together where all their words have room: which words are dropped depends on when that happens.
+    """
+    counting = _WordCounts()
+    held: list[str] = []
+    held_bytes = 0
     for text in recut(_joined(pieces)):
-        known = len(table)
-        numbers = table.look_up(*splitter.split(text))
-        if len(table) > len(counts):
-            counts = np.concatenate([counts, np.zeros(len(table), dtype=np.int64)])  # doubles, so this is rare
-        np.add.at(counts, numbers, 1)
-        size += sum(map(len, table.words(known)))
-        if size > MAX_WORD_BYTES:
-            words, counts = _most_frequent(table.words(), counts, int(_KEPT_SHARE * MAX_WORD_BYTES))
-            table, size = WordTable(words), sum(map(len, words))
-    return table.words(), counts[: len(table)]
+        size = len(text) if text.isascii() else len(text.encode())
+        if held and (held_bytes >= _TOGETHER_BYTES or counting.bytes + held_bytes + size > MAX_WORD_BYTES):
+            counting.add("".join(held))
+            held, held_bytes = [], 0
+        held.append(text)
+        held_bytes += size
+    counting.add("".join(held))
+    return counting.table.words(), counting.counts[: len(counting.table)]
+
+
+class _WordCounts:
+    """Distinct words and how often each occurs, in the text so far."""
+
+    def __init__(self) -> None:
+        self.table, self.counts = WordTable(), np.zeros(0, dtype=np.int64)
+        self.bytes = 0
+        """Of all words."""
+        self._splitter = Splitter()
+
+    def add(self, text: str) -> None:
+        """Count the words of a text, then drop the rarest if they are too many."""
+        if not text:
+            return
+        known = len(self.table)
+        numbers = self.table.look_up(*self._splitter.split(text))
+        if len(self.table) > len(self.counts):
+            more = np.zeros(len(self.table), dtype=np.int64)
+            self.counts = np.concatenate([self.counts, more])  # doubles, so this is rare
+        np.add.at(self.counts, numbers, 1)
+        self.bytes += sum(map(len, self.table.words(known)))
+        if self.bytes > MAX_WORD_BYTES:
+            words, self.counts = _most_frequent(self.table.words(), self.counts, int(_KEPT_SHARE * MAX_WORD_BYTES))
+            self.table, self.bytes = WordTable(words), sum(map(len, words))
 
 
 def _most_frequent(words: list[bytes], counts: np.ndarray, size: int) -> tuple[list[bytes], np.ndarray]:

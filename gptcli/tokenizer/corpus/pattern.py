@@ -18,7 +18,7 @@ and `\\s+(?!\\S)` looks ahead) nor an apostrophe before a letter: the second one
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 
@@ -78,6 +78,25 @@ def recut(pieces: Iterable[str], size: int | None = None) -> Iterator[str]:
             held, length = [], 0
     if rest := "".join([*held, last]):
         yield rest
+
+
+def joined(texts: Sequence[str]) -> tuple[str, np.ndarray]:
+    """Texts as one, in which each has the words that it has alone; and where each begins and ends, int64 (texts, 2), in
+    bytes of UTF-8. None of the texts may be empty.
+
+    Between two of them are a line feed, which is a word of its own after anything, and a character that does not form a
+    word with the next text: a letter, or a digit before a letter.
+    """
+    parts: list[str] = []
+    places, place = [], 0
+    for text in texts:
+        before = "\n1" if character_class(text[0]) == _LETTER else "\na"
+        size = len(text) if text.isascii() else len(text.encode())
+        place += len(before)
+        places.append((place, place + size))
+        place += size
+        parts += (before, text)
+    return "".join([*parts, "\na"]), np.array(places, dtype=np.int64)
 
 
 def _next_cut(text: str, start: int, size: int) -> int:
