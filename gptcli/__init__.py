@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from gptcli.dataset.previewing import Preview, preview
     from gptcli.exports.export import Exported, export
     from gptcli.generation.loaded_model import LoadedModel, load
+    from gptcli.generation.logprobs import TokenLogprob
     from gptcli.generation.scoring import Scores
     from gptcli.generation.stream import Piece, Sample
+    from gptcli.generation.surprise import Surprise
     from gptcli.report.inspection import Report, inspect
     from gptcli.runs.plan import Plan
 
@@ -34,6 +36,8 @@ __all__ = [
     "Sample",
     "Scores",
     "SpeedReport",
+    "Surprise",
+    "TokenLogprob",
     "benchmark",
     "export",
     "inspect",
@@ -51,8 +55,10 @@ _HOMES = {
     "gptcli.dataset.previewing": ("Preview", "preview"),
     "gptcli.exports.export": ("Exported", "export"),
     "gptcli.generation.loaded_model": ("LoadedModel", "load"),
+    "gptcli.generation.logprobs": ("TokenLogprob",),
     "gptcli.generation.scoring": ("Scores",),
     "gptcli.generation.stream": ("Piece", "Sample"),
+    "gptcli.generation.surprise": ("Surprise",),
     "gptcli.report.inspection": ("Report", "inspect"),
     "gptcli.runs.plan": ("Plan",),
 }

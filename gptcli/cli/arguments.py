@@ -59,10 +59,20 @@ def wrong_number(error: Any) -> UsageError | None:
     name, given = getattr(getattr(error, "param", None), "name", None), getattr(error.ctx, "obj", None) or {}
     command = getattr(error.ctx, "command", None)
     kind, info = numbers(command.callback).get(str(name), (None, None)) if command else (None, None)
-    if kind is None or command is None or info is None or not isinstance(given.get(name), str):
+    typed = given.get(name)
+    wrong = next((one for one in typed if not _is_number(one)), None) if isinstance(typed, list) else typed
+    if kind is None or command is None or info is None or not isinstance(wrong, str):
         return None
-    message = cannot_be(flag_of(command.callback, str(name)), _value(given[name]), f"must be {_allowed(kind, info)}")
-    return UsageError(f"{message}.", _hint(given[name], kind))
+    message = cannot_be(flag_of(command.callback, str(name)), _value(wrong), f"must be {_allowed(kind, info)}")
+    return UsageError(f"{message}.", _hint(wrong, kind))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _allowed(kind: type[int] | type[float], info: ParameterInfo) -> str:

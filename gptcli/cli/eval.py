@@ -9,7 +9,7 @@ import typer
 from gptcli.cli import options
 from gptcli.cli.flags import stated_settings
 
-EVAL_EXAMPLES = "gptcli eval runs/book other.txt   ·   gptcli eval runs/book texts/ --stride 64 --json"
+EVAL_EXAMPLES = "gptcli eval runs/book other.txt   ·   gptcli eval runs/book other.txt --tokens --html page.html"
 
 
 def eval_(
@@ -23,6 +23,12 @@ def eval_(
             min=1,
             help="Tokens from one window to the next; fewer give more context (default: half of the context).",
         ),
+    ] = None,
+    tokens: Annotated[
+        bool, typer.Option("--tokens", help="Show each token by its surprise in bits, and the most surprising places.")
+    ] = False,
+    html: Annotated[
+        str | None, typer.Option("--html", metavar="FILE", help="Write the tokens by surprise as an HTML page.")
     ] = None,
     context: options.Context = None,
     include: options.Include = None,
@@ -49,13 +55,27 @@ def eval_(
     from gptcli.ui.console import Output
     from gptcli.ui.preparing import PreparingDisplay
     from gptcli.ui.scores import show_scores
+    from gptcli.ui.surprise import show_surprise
+    from gptcli.ui.surprise_page import page_path, write_page
 
     output = Output(quiet, verbose, json, no_color)
+    page = None if html is None else page_path(html)
     how: dict[str, Any] = {"dtype": options.dtype_or_none(dtype) or "float32"}
     how["quantize"] = None if quantize == "none" else "int8"
     model = gptcli.load(run, checkpoint=checkpoint, device=device, context=context, quiet=quiet, **how)
     for note in model.notes:
         output.note(note)
+    scoring: dict[str, Any] = {"stride": stride, "settings": reading, "unknown": unknown}
     with PreparingDisplay(output) as display:
-        scores = model.score(texts, stride=stride, settings=reading, unknown=unknown, on_progress=display.update)
-    show_scores(scores, model.path, output)
+        if not (tokens or page):
+            scores = model.score(texts, on_progress=display.update, **scoring)
+        else:
+            surprise = model.surprise(texts, on_progress=display.update, **scoring)
+            scores = surprise.scores
+    if page:
+        write_page(page, surprise, model.path)
+        output.note(f"Wrote {page}")
+    if tokens:
+        show_surprise(surprise, model.path, output)
+    else:
+        show_scores(scores, model.path, output)

@@ -83,8 +83,13 @@ def numbers(command: Callable[..., None]) -> dict[str, tuple[type[int] | type[fl
         name: (number, info)
         for name, (kind, info) in found.items()
         for number in (int, float)
-        if number in (get_args(kind) or (kind,))
+        if number in _leaves(kind)
     }
+
+
+def _leaves(kind: Any) -> set[Any]:
+    """The types that a type consists of: list[float] | None → {float, None}."""
+    return {leaf for part in get_args(kind) for leaf in _leaves(part)} or {kind}
 
 
 def without_options(arguments: Sequence[str], *flags: str) -> list[str]:

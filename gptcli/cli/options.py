@@ -22,11 +22,13 @@ _OTHER_FLAGS = {"tokenizer.kind": "--tokenizer"}
 """Flags that are not the last part of the field's name."""
 
 
-def setting(key: str, metavar: str | None, *short: str, panel: str | None = None, default: str = "") -> Any:
+def setting(
+    key: str, metavar: str | None, *short: str, panel: str | None = None, default: str = "", note: str = ""
+) -> Any:
     """The option for the config field `key`, such as train.max_steps: flag, help and default come from the field.
 
     `key` may be a field of a run's config or, as sampling.top_k, of SamplingConfig. `short` are further names of the
-    option, and `default` describes the command's own default, if it has one.
+    option, `default` describes the command's own default, if it has one, and `note` follows the help.
     """
     section, _, name = key.partition(".")
     sections = {part: field.annotation for part, field in RunConfig.model_fields.items()} | {"sampling": SamplingConfig}
@@ -37,6 +39,7 @@ def setting(key: str, metavar: str | None, *short: str, panel: str | None = None
         text = f"{text.rstrip('.')} (default: {default})."
     if isinstance(field.default, tuple):
         text += " Can be repeated."
+    text = f"{text} {note}".rstrip()
     text = text.replace("[", r"\[") if HAS_RICH else text  # which reads markup
     flag = _OTHER_FLAGS.get(key) or f"--{name.replace('_', '-')}"
     return SettingInfo(key, flag, *short, metavar=metavar, help=text, rich_help_panel=panel, show_default=False)

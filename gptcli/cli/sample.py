@@ -6,7 +6,7 @@ import os.path
 import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,7 +15,10 @@ from gptcli.cli.flags import stated_settings
 from gptcli.cli.options import setting
 from gptcli.errors import GptcliError, TokenizerError, UsageError
 
-SAMPLE_EXAMPLES = "gptcli sample -p 'ROMEO:'   ·   gptcli sample runs/book -n 500 -t 0.7 --stop 'The End'"
+if TYPE_CHECKING:
+    from gptcli.config import SamplingConfig
+
+SAMPLE_EXAMPLES = "gptcli sample -p 'ROMEO:'   ·   gptcli sample runs/book -n 500 -t 0.2 -t 0.8 --stop 'The End'"
 CHOICE, AMOUNT = "Choosing tokens", "How much"
 
 
@@ -28,12 +31,19 @@ def sample(
     max_new_tokens: Annotated[int | None, setting("sampling.max_new_tokens", "N", "-n", panel=AMOUNT)] = None,
     num_samples: Annotated[int | None, setting("sampling.num_samples", "N", panel=AMOUNT)] = None,
     stop: Annotated[list[str] | None, setting("sampling.stop", "TEXT", panel=AMOUNT)] = None,
-    temperature: Annotated[float | None, setting("sampling.temperature", "F", "-t", panel=CHOICE)] = None,
+    temperature: Annotated[
+        list[float] | None,
+        setting("sampling.temperature", "F", "-t", panel=CHOICE, note="Give it several times to compare the texts."),
+    ] = None,
     top_k: Annotated[int | None, setting("sampling.top_k", "N", "-k", panel=CHOICE)] = None,
     top_p: Annotated[float | None, setting("sampling.top_p", "F", panel=CHOICE)] = None,
     min_p: Annotated[float | None, setting("sampling.min_p", "F", panel=CHOICE)] = None,
     repetition_penalty: Annotated[float | None, setting("sampling.repetition_penalty", "F", panel=CHOICE)] = None,
     seed: Annotated[int | None, setting("sampling.seed", "N", panel=CHOICE, default="a fresh one")] = None,
+    logprobs: Annotated[
+        int | None,
+        setting("sampling.logprobs", "N", "--top", panel=options.OUTPUT_PANEL, note="With --json natural logarithms."),
+    ] = None,
     no_echo: Annotated[bool, typer.Option("--no-echo", help="Show the new text without the prompt.")] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Let control characters act on the terminal.")] = False,
     interactive: Annotated[
@@ -62,21 +72,21 @@ def sample(
     stated = stated_settings(sample, locals())
     spin_where_idle()  # before torch is imported, which reads the setting once
     import gptcli
-    from gptcli.generation.loaded_model import sampling_config, turns
+    from gptcli.generation.loaded_model import turns
     from gptcli.ui.console import Output
     from gptcli.ui.generated import show_samples
 
     output = Output(quiet, verbose, json, no_color)
     given = {key.removeprefix("sampling."): value for key, value in stated.items() if key.startswith("sampling.")}
-    config = sampling_config(**given)
+    configs = _configs(given)
     prompts = _prompts(prompt, prompt_file, interactive)
     how: dict[str, Any] = {"dtype": options.dtype_or_none(dtype), "quantize": None if quantize == "none" else "int8"}
     with _meant_as_prompt(run if prompt is None else None):
         model = gptcli.load(run, checkpoint=checkpoint, device=device, context=context, quiet=quiet, **how)
     for note in model.notes if run else (f"Sampling from {model.path}, the newest run.", *model.notes):
         output.note(note)
-    output.detail(model.describe(config.num_samples))
-    for text, own in zip(prompts, turns(config), strict=False):
+    output.detail(model.describe(configs[0].num_samples))
+    for text, *own in zip(prompts, *map(turns, configs), strict=False):
         try:
             encoded = model.encode(text, unknown=unknown)
         except TokenizerError as error:
@@ -85,7 +95,22 @@ def sample(
             output.warn(f"{error.message} {error.hint}".rstrip())
             continue
         echo = not (no_echo or interactive)
-        show_samples(model.stream(encoded, own), encoded, output, count=own.num_samples, echo=echo, raw=raw)
+        streams = [(config, model.stream(encoded, config)) for config in own]
+        show_samples(streams, encoded, output, echo=echo, raw=raw)
+
+
+def _configs(given: dict[str, Any]) -> list[SamplingConfig]:
+    """The settings for each temperature, all with the same seed. Raises ConfigError, or UsageError for a repetition."""
+    from gptcli.generation.loaded_model import sampling_config
+
+    temperatures = given.get("temperature") or [None]
+    for temperature in temperatures:
+        if temperatures.count(temperature) > 1:
+            message = f"`temperature` is given twice as {temperature:g}."
+            raise UsageError(message, "Give different temperatures to compare them.")
+    first = sampling_config(**given | {"temperature": temperatures[0]})
+    again = given | {"seed": first.seed}
+    return [first, *(sampling_config(**again | {"temperature": other}) for other in temperatures[1:])]
 
 
 @contextmanager

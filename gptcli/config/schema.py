@@ -213,6 +213,8 @@ class SamplingConfig(Section):
     """Number of samples to generate, all at once."""
     stop: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)] = ()
     """Texts that end a sample and are left out of it."""
+    logprobs: CountOrZero = 0
+    """Show the most likely tokens at each step, with their probabilities before temperature and filters; 0: none."""
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = DEFAULT_SEED
     """Seed of the first sample. Sample number i uses seed + i; the command line draws a fresh seed if none is given."""
 

@@ -23,6 +23,7 @@ from gptcli.generation.placement import cpu_threads, decoding_threads, place
 from gptcli.generation.prompt import Prompt, encode_prompt
 from gptcli.generation.scoring import Scores, score_texts
 from gptcli.generation.stream import Piece, Sample, stream_samples
+from gptcli.generation.surprise import Surprise, surprise_of_texts
 from gptcli.interop.huggingface import tensors_from_hf
 from gptcli.machine import free_memory
 from gptcli.model.devices import choose_device_with_note, torch_dtype
@@ -128,9 +129,28 @@ class LoadedModel:
 
         `settings` are fields of the config's section `data` by dotted name, such as {"data.encoding": "cp1252"}.
         """
-        values = nest({"data.include": include} | dict(settings or {}))
-        data = parse_section(DataConfig, values.get("data", {}))
+        data = _data_config(include, settings)
         return score_texts(self.model, self.tokenizer, texts, data, stride, unknown=unknown, on_progress=on_progress)
+
+    def surprise(
+        self,
+        texts: str | Path | Sequence[str | Path],
+        *,
+        stride: int | None = None,
+        include: Sequence[str] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        unknown: Unknown = "error",
+        on_progress: OnProgress = lambda _stage, _done, _total: None,
+    ) -> Surprise:
+        """The probability of each token of text files, and what the model found likelier; arguments as for `score`.
+
+        >>> text = model.surprise("book.txt").texts[0]  # doctest: +SKIP
+        >>> [(place.line, place.token.text, place.token.bits) for place in text.places(3)]  # doctest: +SKIP
+        """
+        data = _data_config(include, settings)
+        return surprise_of_texts(
+            self.model, self.tokenizer, texts, data, stride, unknown=unknown, on_progress=on_progress
+        )
 
     def describe(self, texts: int = 1) -> str:
         """One line about the model while it decodes `texts` texts at once: weights, dtype, device, threads on a CPU."""
@@ -139,6 +159,11 @@ class LoadedModel:
         rounded = ", 8-bit weights" if isinstance(self.model, Int8GPT) else ""
         threads = f", {counted(decoding_threads(self.model, texts), 'CPU thread')}" if weight.is_cpu else ""
         return f"{self.path}{step}: {weight.dtype}{rounded} on {weight.device}{threads}."
+
+
+def _data_config(include: Sequence[str] | None, settings: Mapping[str, Any] | None) -> DataConfig:
+    values = nest({"data.include": include} | dict(settings or {}))
+    return parse_section(DataConfig, values.get("data", {}))
 
 
 def load(

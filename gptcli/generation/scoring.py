@@ -52,6 +52,8 @@ class ScoredWindow:
     """int64 (T,)."""
     first_scored: int
     """Its place in the window; T if none is scored."""
+    first_new: int = 0
+    """Place of the first token that no earlier window has."""
 
     @property
     def scored(self) -> int:
@@ -100,15 +102,21 @@ def strided_windows(parts: Iterable[np.ndarray], context: int, stride: int) -> I
     >>> [(w.ids.tolist(), w.first_scored) for w in windows]
     [([0, 1, 2, 3], 1), ([2, 3, 4, 5], 2), ([4, 5, 6], 2)]
     """
-    held, first_scored = np.empty(0, dtype=np.int64), 1  # the tokens from the next window on
+    held, first_scored, first_new = np.empty(0, dtype=np.int64), 1, 0  # the tokens from the next window on
     for part in parts:
         for start in range(0, len(part), PART_TOKENS):
             held = np.concatenate((held, part[start : start + PART_TOKENS].astype(np.int64)))
             while len(held) > context:
-                yield ScoredWindow(held[:context], first_scored)
-                held, first_scored = held[stride:], max(1, context - stride)
+                yield ScoredWindow(held[:context], first_scored, first_new)
+                held, first_scored, first_new = held[stride:], max(1, context - stride), context - stride
     if len(held):
-        yield ScoredWindow(held, first_scored)
+        yield ScoredWindow(held, first_scored, first_new)
+
+
+OnWindows = Callable[[int, ScoredWindow], None]
+"""Called with the number of windows so far and the last of them."""
+WindowScorer = Callable[[GPT, Iterator[ScoredWindow], OnWindows], tuple[float, int]]
+"""Scores the windows of a text: summed cross-entropy in nats, and the number of scored tokens."""
 
 
 @dataclass(frozen=True)
@@ -146,11 +154,13 @@ def score_texts(
     *,
     unknown: Unknown = "error",
     on_progress: OnProgress = lambda _stage, _done, _total: None,
+    scorer: WindowScorer | None = None,
 ) -> Scores:
     """Score text files, or `-` for standard input, each by itself.
 
     `data` says which files folders give and how they are read, as for `train`. `stride` None is half a context.
-    `on_progress` is called with "scoring", the bytes scored so far, and all bytes.
+    `on_progress` is called with "scoring", the bytes scored so far, and all bytes. `scorer` is called with the windows
+    of each text in place of the sum of their losses.
 
     Raises UsageError for a context of one token or a stride beyond the context, CorpusError for files that are not text
     or too short, and TokenizerError for characters that the tokenizer does not know, unless `unknown` is "skip".
@@ -172,7 +182,12 @@ def score_texts(
             def on_bytes(count: int, before: int = before) -> None:
                 on_progress("scoring", before + count, corpus.bytes)
 
-            scores.append(_score_source(model, tokenizer, corpus, source, chosen, on_bytes))
+            with naming(source):
+                size = _size(tokenizer, corpus, source)
+            windows = _windows(tokenizer, corpus, source, size, context, chosen)
+            on_windows = _in_bytes(on_bytes, size, chosen)
+            nats, scored = (scorer or _score_windows)(model, windows, on_windows)
+            scores.append(Score(source.name, size.tokens, scored, size.characters, size.bytes, nats))
     return Scores(context, chosen, scores, corpus.notes)
 
 
@@ -198,35 +213,30 @@ def _size(tokenizer: Tokenizer, corpus: Corpus, source: Source) -> _Size:
     return _Size(tokens, characters, size)
 
 
-def _score_source(
-    model: GPT, tokenizer: Tokenizer, corpus: Corpus, source: Source, stride: int, on_bytes: Callable[[int], None]
-) -> Score:
-    """The score of one source; `on_bytes` is called with the bytes scored so far."""
-    with naming(source):
-        size = _size(tokenizer, corpus, source)
+def _windows(
+    tokenizer: Tokenizer, corpus: Corpus, source: Source, size: _Size, context: int, stride: int
+) -> Iterator[ScoredWindow]:
+    """The windows over the text of one source. Raises CorpusError for a text of one token."""
     if size.tokens < 2:
         raise CorpusError(f"{source.label} is too short: no token is predicted from another.", "Use more text.")
-    parts = tokenizer.encode_pieces(chain.from_iterable(corpus.read(source)))
-    windows = strided_windows(parts, model.config.block_size, stride)
+    return strided_windows(tokenizer.encode_pieces(chain.from_iterable(corpus.read(source))), context, stride)
+
+
+def _in_bytes(on_bytes: Callable[[int], None], size: _Size, stride: int) -> OnWindows:
+    """A callback for windows that calls `on_bytes` with the bytes scored so far."""
 
     def on_windows(count: int, last: ScoredWindow) -> None:
         end = (count - 1) * stride + len(last.ids)
         on_bytes(int(end / size.tokens * size.bytes))
 
-    nats, scored = _score_windows(model, windows, on_windows)
-    return Score(source.name, size.tokens, scored, size.characters, size.bytes, nats)
+    return on_windows
 
 
-def _score_windows(
-    model: GPT, windows: Iterator[ScoredWindow], on_windows: Callable[[int, ScoredWindow], None]
-) -> tuple[float, int]:
-    """Summed cross-entropy of windows in nats, and how many tokens are scored.
-
-    `on_windows` is called with the number of windows so far and the last of them.
-    """
+def _score_windows(model: GPT, windows: Iterator[ScoredWindow], on_windows: OnWindows) -> tuple[float, int]:
+    """Summed cross-entropy of windows in nats, and how many tokens are scored."""
     weight, nats, scored, passed, batches = model.wte.weight, list[float](), 0, 0, 0
     kept = torch.zeros(LOSSES_AT_ONCE, dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)
-    for batch in _batches(windows, BATCH_TOKENS[weight.device.type]):
+    for batch in window_batches(windows, BATCH_TOKENS[weight.device.type]):
         kept[batches % LOSSES_AT_ONCE] = _nats(model, batch)
         batches += 1
         if batches % LOSSES_AT_ONCE == 0:
@@ -238,7 +248,7 @@ def _score_windows(
     return math.fsum(nats), scored
 
 
-def _batches(windows: Iterator[ScoredWindow], tokens: int) -> Iterator[list[ScoredWindow]]:
+def window_batches(windows: Iterator[ScoredWindow], tokens: int) -> Iterator[list[ScoredWindow]]:
     """Batches of windows of equal shape, with at most `tokens` tokens each."""
     for (length, _), alike in groupby(windows, lambda window: (len(window.ids), window.first_scored)):
         while batch := list(islice(alike, max(1, tokens // length))):

@@ -17,6 +17,7 @@ from torch import Tensor
 from gptcli.config import SamplingConfig
 from gptcli.generation.context_window import ContextWindow
 from gptcli.generation.cuda_graphs import AsyncCopy, GraphDecoders
+from gptcli.generation.logprobs import LogprobRecord, TokenLogprob, log_probabilities
 from gptcli.generation.sampler import Sampler
 from gptcli.generation.stops import StopMatcher
 from gptcli.model.gpt import GPT
@@ -50,6 +51,8 @@ class Sample:
     """From the start to the end."""
     slides: int
     """How often the context window dropped its oldest half."""
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """The generated tokens with their log-probabilities, if `SamplingConfig.logprobs` asks for them; else empty."""
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -84,23 +87,29 @@ def stream_samples(
     first_token: float | None = None
     slides = 0
     copy = AsyncCopy(config.num_samples, device) if device.type == "cuda" else None
-    for chosen, slides in _steps(window, sampler, prompt_ids, config.max_new_tokens, copy):
+    record = LogprobRecord(tokenizer, config.logprobs) if config.logprobs else None
+    for chosen, slides in _steps(window, sampler, prompt_ids, config.max_new_tokens, copy, record):
         first_token = clock() - started if first_token is None else first_token
         for row, token in zip(rows, chosen, strict=True):
             if row.reason is None:
                 yield from row.push(token)
                 if row.reason is not None:
-                    yield row.finished(first_token, clock() - started, slides)
+                    yield row.finished(first_token, clock() - started, slides, record)
         if all(row.reason is not None for row in rows):
             return
     for row in rows:
         if row.reason is None:
             yield from row.close("length")
-            yield row.finished(first_token, clock() - started, slides)
+            yield row.finished(first_token, clock() - started, slides, record)
 
 
 def _steps(
-    window: ContextWindow, sampler: Sampler, prompt: Tensor, steps: int, copy: AsyncCopy | None
+    window: ContextWindow,
+    sampler: Sampler,
+    prompt: Tensor,
+    steps: int,
+    copy: AsyncCopy | None,
+    record: LogprobRecord | None = None,
 ) -> Iterator[tuple[list[int], int]]:
     """The ids of each step, one per sample, and how often the window had slid when they were chosen.
 
@@ -112,7 +121,10 @@ def _steps(
             return
         logits = window.prefill(prompt)  # (B, V)
         for step in range(steps):
+            logprobs = log_probabilities(logits) if record else None  # (B, V), before the sampler changes the logits
             tokens, slides = sampler.choose(logits), window.slides  # (B, 1)
+            if record and logprobs is not None:
+                record.add(logprobs, tokens)
             last = step + 1 == steps
             if copy:
                 copy.start(tokens)
@@ -158,7 +170,7 @@ class _Row:
         if self._stops.stopped:
             self.reason = "stop"
 
-    def finished(self, first_token: float | None, seconds: float, slides: int) -> Sample:
+    def finished(self, first_token: float | None, seconds: float, slides: int, record: LogprobRecord | None) -> Sample:
         assert self.reason is not None
         return Sample(
             index=self._index,
@@ -169,6 +181,7 @@ class _Row:
             first_token_seconds=first_token,
             seconds=seconds,
             slides=slides,
+            logprobs=record.of_sample(self._index, self._tokens) if record else (),
         )
 
     def close(self, reason: FinishReason) -> Iterator[Piece]:

@@ -7,10 +7,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from gptcli.config import SamplingConfig
 from gptcli.errors import counted
 from gptcli.generation.prompt import Prompt
 from gptcli.generation.stream import FinishReason, Piece, Sample
+from gptcli.ui.candidates import show_candidates
+from gptcli.ui.columns import fits_side_by_side, heading, side_by_side
 from gptcli.ui.console import Output, printable
+from gptcli.ui.tokens import token_as_json
 
 SEPARATOR = "---------------"
 PROMPT_MARK = "> "
@@ -40,17 +44,35 @@ def typed_lines() -> Iterator[str]:
             return
 
 
-def show_samples(
-    events: Iterable[Piece | Sample], prompt: Prompt, output: Output, *, count: int, echo: bool, raw: bool
-) -> None:
-    """Show `count` samples of a prompt as text or JSON lines, then a note with tokens, speed and seeds."""
+Streams = Sequence[tuple[SamplingConfig, Iterable[Piece | Sample]]]
+"""The events of one prompt at each temperature, with the settings that gave them."""
+
+
+def show_samples(streams: Streams, prompt: Prompt, output: Output, *, echo: bool, raw: bool) -> None:
+    """Show the samples of a prompt as text or JSON lines, then a note with tokens, speed and seeds.
+
+    Several temperatures stand side by side where the terminal is wide enough, and else one after another.
+    """
     for note in prompt.notes:
         output.note(note)
-    if output.as_json:
-        samples = show_json(events, output, prompt=prompt.text)
-    else:
-        samples = show_text(events, count, before=prompt.text if echo else "", raw=raw)
-    output.note(closing_line(samples))
+    before, several = prompt.text if echo else "", len(streams) > 1
+    in_columns = not (output.as_json or raw) and fits_side_by_side(output, len(streams))
+    if in_columns:
+        configs = [config for config, _ in streams]
+        streams = [(config, _finished(events)) for config, events in streams]
+        output.show(side_by_side(configs, [_finished(events) for _, events in streams], before), "")
+    for config, events in streams:
+        if several and not output.as_json and (config.logprobs or not in_columns):
+            output.show(heading(config))
+        if output.as_json:
+            samples = show_json(events, output, prompt.text, config)
+        elif in_columns:
+            samples = _finished(events)
+        else:
+            samples = show_text(events, config.num_samples, before=before, raw=raw)
+        if config.logprobs and not output.as_json:
+            show_candidates(samples, output)
+        output.note((f"temperature {config.temperature:g}: " if several else "") + closing_line(samples))
 
 
 def show_text(events: Iterable[Piece | Sample], count: int, *, before: str, raw: bool = False) -> list[Sample]:
@@ -81,17 +103,21 @@ def show_text(events: Iterable[Piece | Sample], count: int, *, before: str, raw:
     return [finished[index] for index in sorted(finished)]
 
 
-def show_json(events: Iterable[Piece | Sample], output: Output, *, prompt: str) -> list[Sample]:
+def show_json(events: Iterable[Piece | Sample], output: Output, prompt: str, config: SamplingConfig) -> list[Sample]:
     """Print one line of JSON for each sample, in order; returns them."""
-    finished = sorted((event for event in events if isinstance(event, Sample)), key=lambda event: event.index)
-    for sample in finished:
-        output.json(as_json(sample, prompt))
-    return finished
+    samples = _finished(events)
+    for sample in samples:
+        output.json(as_json(sample, prompt, config))
+    return samples
 
 
-def as_json(sample: Sample, prompt: str) -> dict[str, Any]:
-    """One sample for programs; the names are a promise."""
-    return {
+def _finished(events: Iterable[Piece | Sample]) -> list[Sample]:
+    return sorted((event for event in events if isinstance(event, Sample)), key=lambda sample: sample.index)
+
+
+def as_json(sample: Sample, prompt: str, config: SamplingConfig) -> dict[str, Any]:
+    """One sample for programs; the names are a promise. `logprobs` is there only if it was asked for."""
+    values: dict[str, Any] = {
         "prompt": prompt,
         "text": sample.text,
         "tokens": sample.tokens,
@@ -99,7 +125,11 @@ def as_json(sample: Sample, prompt: str) -> dict[str, Any]:
         "seed": sample.seed,
         "tokens_per_second": sample.tokens_per_second,
         "first_token_seconds": sample.first_token_seconds,
+        "temperature": config.temperature,
     }
+    if config.logprobs:
+        values["logprobs"] = [token_as_json(token) for token in sample.logprobs]
+    return values
 
 
 def closing_line(samples: Sequence[Sample]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from gptcli.generation.scoring import Score, Scores
 from gptcli.ui.console import Output
@@ -17,13 +18,18 @@ def show_scores(scores: Scores, run: Path, output: Output) -> None:
     for note in scores.notes:
         output.note(note)
     if output.as_json:
-        texts = [_as_json(score) for score in scores.texts]
-        output.json({"run": str(run), "stride": scores.stride, "texts": texts, **_as_json(scores.total)})
+        output.json(scores_as_json(scores, run))
         return
     columns = left("text") + right("tokens", "loss", "perplexity", "bits/byte", "bits/character")
     rows = [_row(score) for score in scores.texts]
     title = f"{run}, windows of {scores.context:,} tokens every {scores.stride:,}"
     output.show(table(title, columns, rows, total=_row(scores.total) if len(rows) > 1 else None))
+
+
+def scores_as_json(scores: Scores, run: Path) -> dict[str, Any]:
+    """The scores for programs; the names are a promise."""
+    texts = [_as_json(score) for score in scores.texts]
+    return {"run": str(run), "stride": scores.stride, "texts": texts, **_as_json(scores.total)}
 
 
 def _as_json(score: Score) -> dict[str, object]:

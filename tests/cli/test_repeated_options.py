@@ -12,8 +12,8 @@ from gptcli.cli.app import Command, app
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["sample", "x", "-t", "0.2", "-t", "1.5"], "--temperature"),
-        (["sample", "x", "-t", "0.2", "--temperature=0.2"], "--temperature"),
+        (["sample", "x", "-n", "2", "-n", "3"], "--max-new-tokens"),
+        (["sample", "x", "--logprobs", "2", "--top", "2"], "--top"),
         (["eval", "x", "y", "--stride", "1", "--stride", "1"], "--stride"),
         (["train", "x", "--lr", "1", "--max-steps", "5", "--lr", "2"], "--lr"),
         (["tokenize", "x", "-o", "a", "--out", "b"], "--out"),
@@ -48,6 +48,7 @@ def test_lists_and_switches_may_repeat() -> None:
         (["train", "x", "--max-steps", "abc"], "whole number"),
         (["train", "x", "--epochs", "abc"], "it must be a number"),
         (["sample", "--context", "9" * 9], "from 1 to 1,048,576"),
+        (["sample", "-t", "1", "-t", "warm"], "--temperature cannot be 'warm': it must be a number"),
         (["inspect", "--preset", "nano", "--length", "0"], "at least 1"),
     ],
 )

@@ -28,10 +28,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return model_folder(tmp_path_factory.mktemp("model"))
 
 
-def model_folder(path: Path, **knobs: object) -> Path:
-    """The same at `path`, with other knobs of the model."""
+def model_folder(path: Path, alphabet: str = ALPHABET, **knobs: object) -> Path:
+    """The same at `path`, with another alphabet, or other knobs of the model."""
     path.mkdir(exist_ok=True)
-    tokenizer = char_tokenizer(ALPHABET)
+    tokenizer = char_tokenizer(alphabet)
     shape = {"vocab_size": tokenizer.vocab_size, "n_layer": 2, "n_head": 2, "n_embd": 16, "block_size": 16}
     model = random_model(ModelConfig.model_validate(shape | knobs)).float()
     start = tokenizer.encode("\n")[0]

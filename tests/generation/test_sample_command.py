@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -53,9 +54,52 @@ def test_json(sample: Sample) -> None:
     for one in answer.objects:
         assert list(one) == [
             *("prompt", "text", "tokens", "finish_reason", "seed", "tokens_per_second", "first_token_seconds"),
+            "temperature",
         ]
         assert (one["prompt"], one["tokens"], one["finish_reason"]) == ("abc", 7, "length")
         assert len(str(one["text"])) == 7
+
+
+def test_json_with_log_probabilities(sample: Sample) -> None:
+    settings = ["-p", "abc", "--json", "-n", "7", "--seed", "9", "-q", "--num-samples", "2"]
+    plain, recorded = sample(*settings).objects, sample(*settings, "--logprobs", "3").objects
+    for before, after in zip(plain, recorded, strict=True):
+        assert [after[name] for name in ("text", "tokens", "seed")] == [
+            before[name] for name in ("text", "tokens", "seed")
+        ]
+        tokens: Any = after["logprobs"]
+        assert len(tokens) == after["tokens"] == 7
+        assert "".join(token["text"] for token in tokens) == after["text"]
+        assert list(tokens[0]) == ["id", "text", "bytes", "logprob", "alternatives"]
+        assert [list(other) for other in tokens[0]["alternatives"]] == 3 * [["id", "text", "bytes", "logprob"]]
+        assert bytes(tokens[0]["bytes"]).decode() == tokens[0]["text"]
+    (nothing,) = sample("--json", "-n", "0", "--logprobs", "3").objects
+    assert nothing["logprobs"] == []
+
+
+def test_several_temperatures(sample: Sample) -> None:
+    settings = ["-p", "abc", "-n", "30", "--num-samples", "2"]
+    compared = sample(*settings, "-t", "0.2", "--temperature", "1.5", "--json", "--seed", "3").objects
+    assert [(one["temperature"], one["seed"]) for one in compared] == [(0.2, 3), (0.2, 4), (1.5, 3), (1.5, 4)]
+    alone = [sample(*settings, "-t", heat, "--seed", "3") for heat in ("0.2", "1.5")]
+    shown = sample(*settings, "-t", "0.2", "-t", "1.5", "--seed", "3")
+    headings = ["--- temperature 0.2 ---\n", "--- temperature 1.5 ---\n"]
+    assert shown.out == headings[0] + alone[0].out + headings[1] + alone[1].out, "one after another on a pipe"
+    assert [line.split(":")[0] for line in shown.err.splitlines()] == ["temperature 0.2", "temperature 1.5"]
+
+
+def test_temperatures_share_a_fresh_seed_and_differ(sample: Sample) -> None:
+    first, second = sample("-t", "0.2", "-t", "1.5", "--json", "-n", "3").objects
+    assert first["seed"] == second["seed"]
+    refused = sample("-t", "0.2", "-t", "0.20")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--temperature" in refused.err
+
+
+def test_temperatures_of_line_after_line(sample: Sample) -> None:
+    answer = sample("-i", "--seed", "1", "-n", "5", "-t", "0", "-t", "2", "--json", stdin="abc\nabd\n")
+    seen = [(one["prompt"], one["temperature"], one["seed"]) for one in answer.objects]
+    assert seen == [("abc", 0, 1), ("abc", 2, 1), ("abd", 0, 2), ("abd", 2, 2)]
 
 
 def test_several_samples_are_whole_and_in_order(sample: Sample) -> None:
@@ -193,7 +237,7 @@ def test_help_has_the_defaults() -> None:
     command = typer.main.get_command(app).commands["sample"].load()  # type: ignore[attr-defined]
     shown = {}
     for parameter in command.params:
-        found = re.search(r"\(default: ([\d.]+)\)\.$", getattr(parameter, "help", None) or "")
+        found = re.search(r"\(default: ([\d.]+)\)\.", getattr(parameter, "help", None) or "")
         if found:
             shown[parameter.name] = float(found[1])
     defaults = {name: field.default for name, field in SamplingConfig.model_fields.items()}

@@ -22,6 +22,8 @@ PUBLIC = {
         "Piece",
         "Sample",
         "Scores",
+        "Surprise",
+        "TokenLogprob",
         "Prepared",
         "Report",
         "Exported",
