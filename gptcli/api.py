@@ -15,6 +15,7 @@ from gptcli.runs.events import Event, Planned, Preparing, RunFinished
 from gptcli.runs.plan import Plan, make_plan
 from gptcli.runs.request import new_request
 from gptcli.runs.session import carry_out
+from gptcli.runs.weights import Data
 from gptcli.tokenizer import Unknown
 from gptcli.training.trainer import never
 
@@ -30,7 +31,7 @@ class Run:
 
 
 def train(
-    data: str | Path | Sequence[str | Path],
+    data: Data,
     out: str | Path | None = None,
     *,
     preset: str | None = None,
@@ -45,11 +46,12 @@ def train(
 ) -> Run:
     """Train a model on text, or resume a run that was stopped.
 
-    `data` is text files, folders, addresses, names of corpora, "-" for standard input, or one dataset folder
-    (docs/data.md). `out` is the run folder; by default it is named after the data, below `runs/`. `settings` are fields
-    of the config by dotted name, such as {"train.max_steps": 500}; they override the config files in `config`. `resume`
-    says what to do with an existing run: resume it ("auto", "must") or start another ("never"). `unknown="skip"` leaves
-    out characters that the tokenizer of a pretrained model does not know.
+    `data` is text files, folders, addresses, names of corpora, "-" for standard input, or one dataset folder; or the
+    parts of a mixture with their weights, ["code=0.7", "prose=0.3"] or {"code": 0.7, "prose": 0.3}, each a dataset
+    folder or a text (docs/data.md). `out` is the run folder; by default it is named after the data, below `runs/`.
+    `settings` are fields of the config by dotted name, such as {"train.max_steps": 500}; they override the config files
+    in `config`. `resume` says what to do with an existing run: resume it ("auto", "must") or start another ("never").
+    `unknown="skip"` leaves out characters that the tokenizer of a pretrained model does not know.
 
     `on_event` is called with each event as it happens. Training stops, after saving, when `should_stop` becomes true.
     `quiet=False` shows the progress of downloads on a terminal. Raises GptcliError.
@@ -78,7 +80,7 @@ def train(
 
 
 def plan(
-    data: str | Path | Sequence[str | Path],
+    data: Data,
     out: str | Path | None = None,
     *,
     preset: str | None = None,

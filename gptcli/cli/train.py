@@ -23,7 +23,12 @@ BUDGET, OPTIMIZATION, RHYTHM = "Budget, whichever ends first", "Optimization", "
 
 
 def train(
-    data: Annotated[list[str], typer.Argument(metavar="DATA...", help=f"{options.TEXTS_HELP}; or one dataset.")],
+    data: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DATA...", help=f"{options.TEXTS_HELP}; or one dataset; or parts with weights: a=0.7 b=0.3."
+        ),
+    ],
     out: Annotated[
         str | None,
         typer.Option("--out", "-o", metavar="RUN", help="The run folder (default: runs/<name of the data>)."),

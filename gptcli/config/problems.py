@@ -18,7 +18,7 @@ from gptcli.errors import ConfigError
 
 _SHOWN = 60
 _MAX_PROBLEMS = 20
-_WORDS = {bool: "true or false", str: "text", tuple: "a list of texts"}
+_WORDS = {bool: "true or false", str: "text"}
 _NUMBERS = {int: "a whole number", float: "a number"}
 
 
@@ -133,12 +133,19 @@ def _allowed(location: tuple[str, ...], section: type[BaseModel], finite: str) -
     inner = field.annotation
     if isinstance(inner, type) and issubclass(inner, BaseModel):
         return _allowed(location[1:], inner, finite) if len(location) > 1 else "a table of settings"
-    if get_origin(inner) is tuple and len(location) > 1:  # an element of a list
-        inner = get_args(inner)[0]
+    if len(location) > 1 and (listed := _list_in(inner)):  # an element of it
+        inner = get_args(listed)[0]
     words = _described(inner, field.metadata, finite)
     if any(getattr(rule, "func", None) is open_if_auto for rule in field.metadata):
         return f"auto{', ' if ' or ' in words else ' or '}{words}"
     return words
+
+
+def _list_in(kind: Any) -> Any:
+    """The type of a list that may be left open; None for any other type."""
+    if get_origin(kind) in (Union, UnionType, Annotated):
+        return next(filter(None, map(_list_in, get_args(kind))), None)
+    return kind if get_origin(kind) is tuple else None
 
 
 def _described(kind: Any, rules: Iterable[Any], finite: str) -> str:
@@ -152,7 +159,10 @@ def _described(kind: Any, rules: Iterable[Any], finite: str) -> str:
         return f"{', '.join(others)} or {last}"
     if kind in _NUMBERS:
         return f"{_NUMBERS[kind].replace('a ', f'a {finite}', 1)}{_range(rules)}"
-    return _WORDS[get_origin(kind) or kind]
+    if get_origin(kind) is tuple:
+        element = _described(get_args(kind)[0], (), finite)
+        return "a list of texts" if element == _WORDS[str] else f"a list, each {element}"
+    return _WORDS[kind]
 
 
 def _range(rules: Iterable[Any]) -> str:

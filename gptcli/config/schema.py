@@ -66,7 +66,7 @@ def _unescaped(text: str) -> str:
 
 
 class DataConfig(Section):
-    """Files to read, how to read them, and text to hold out."""
+    """Files to read, how to read them, text to hold out, and the weights of several parts."""
 
     val_fraction: Annotated[Finite, Field(gt=0, lt=1)] | None = None
     """Share of the text held out for validation (default: 0.1, less for large text)."""
@@ -90,6 +90,9 @@ class DataConfig(Section):
     document)."""
     dedup: Literal["off", "exact", "near"] = "off"
     """Documents that repeat earlier ones: keep them (`off`), or leave out `exact` or also `near` copies."""
+    weights: Annotated[tuple[Positive, ...], Field(strict=False)] | None = None
+    """Shares of the sequences of each part, in their order and in any unit, where the data is several datasets or
+    texts: `a=0.7 b=0.3` states them with the data (default: none, one dataset of everything)."""
 
 
 def _off_or_two(value: float) -> float:

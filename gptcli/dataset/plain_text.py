@@ -77,5 +77,6 @@ def _not_text(start: bytes, source: Source) -> tuple[str, str] | None:
         if suffix in suffixes or (start.startswith(magic) and not is_ascii):
             return f"is {name}, not text", "Unpack it first and name the text file."
     if suffix in _WEIGHTS:
-        return f"is a data file ({suffix}), not text", _NAME_A_TEXT
+        tokens = "; a dataset of tokens is made by `gptcli tokenize` (docs/data.md)." if suffix == ".bin" else "."
+        return f"is a data file ({suffix}), not text", f"{_NAME_A_TEXT[:-1]}{tokens}"
     return _BINARY if encoding == "utf-8" and b"\0" in start else None

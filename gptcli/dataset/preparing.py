@@ -10,6 +10,7 @@ from gptcli import storage
 from gptcli.config import DataConfig, TokenizerConfig, parse_section
 from gptcli.config.values import nest
 from gptcli.dataset.folder import is_dataset, open_dataset
+from gptcli.dataset.importing import import_tokens
 from gptcli.dataset.manifest import DamagedDataset
 from gptcli.dataset.place import (
     earlier_folders,
@@ -22,6 +23,7 @@ from gptcli.dataset.place import (
 )
 from gptcli.dataset.preparation import BeforeEncoding, Prepared, preparation
 from gptcli.dataset.sources import OnProgress
+from gptcli.dataset.token_files import are_token_files, find_token_files
 from gptcli.dataset.vocabulary import require_bpe_for_size
 from gptcli.paths import given_path, output_path, text_paths
 from gptcli.tokenizer import Unknown
@@ -45,7 +47,8 @@ def tokenize(
 ) -> Prepared:
     """Turn texts into the dataset folder `out`, which appears complete or not at all.
 
-    texts: text files, folders, addresses, names of corpora, or "-" for standard input.
+    texts: text files, folders, addresses, names of corpora, or "-" for standard input; or token files of nanoGPT, llm.c
+        or datatrove, with the path of their tokenizer (docs/data.md).
     tokenizer: "char", "bpe", the path of a tokenizer.json or vocab.json, or "auto": characters below 5 MB of text,
         else BPE.
     vocab_size: entries of a BPE vocabulary, by default 8,192. With it, "auto" is BPE.
@@ -73,6 +76,9 @@ def tokenize(
     refuse_foreign(out)
     if force or not is_dataset(out):
         storage.refuse_working_folder(out)
+    if are_token_files(inputs, data.format):
+        files = find_token_files(inputs, data.format)
+        return import_tokens(files, out, config, data, on_progress, name=name_of_folder(out), force=force)
     earlier = (out, storage.unfinished_of(out))
     with preparation(inputs, config, data, unknown, on_progress, earlier=earlier) as ours:
         if is_dataset(out) and not force:

@@ -23,6 +23,7 @@ from gptcli.dataset.rows.parquet import read_parquet
 from gptcli.dataset.rows.table import read_csv, read_tsv
 from gptcli.dataset.separating import separated
 from gptcli.dataset.sources import OnBytes, Source
+from gptcli.dataset.token_files import TOKEN_FORMATS
 from gptcli.errors import ConfigError, CorpusError
 
 Reader = Callable[[Source, OnBytes], Iterator[Iterator[str]]]
@@ -91,6 +92,9 @@ def folder_patterns() -> list[str]:
 
 def require_format(data: DataConfig) -> None:
     """Raise ConfigError for a format that no reader has."""
+    if data.format in TOKEN_FORMATS:
+        message = f"`data.format = {data.format}` is a format of tokens, not of text."
+        raise ConfigError(message, "Make a dataset of them first, with `gptcli tokenize` (docs/data.md).")
     formats = ["auto", TEXT, *_readers()]
     if data.format not in formats:
         raise ConfigError(f"`data.format` cannot be '{data.format}'.", f"Use one of {', '.join(formats)}.")

@@ -160,6 +160,11 @@ class TokenStream:
         self._starts = np.cumsum([0, *(len(shard) for shard in shards)])
         """The first place of each shard, and the end of the last."""
 
+    @classmethod
+    def joined(cls, streams: Sequence[TokenStream]) -> TokenStream:
+        """The ids of several streams of one tokenizer, end to end."""
+        return cls([shard for one in streams for shard in one._shards], streams[0]._vocab_size)
+
     def __len__(self) -> int:
         return int(self._starts[-1])
 

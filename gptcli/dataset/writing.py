@@ -77,7 +77,7 @@ def write_dataset(
         ),
         documents=len(corpus.documents),
         uses_end_of_text=separator is not None,
-        start_id=_start_id(tokenizer, new, train) if separator is None else separator,
+        start_id=start_id(tokenizer, new, train) if separator is None else separator,
         train=train,
         val=val,
         sources=tuple(sources) if is_listed else (),
@@ -208,7 +208,7 @@ class _SplitWriter:
                 self._on_bytes(len(data))
 
 
-def _start_id(tokenizer: Tokenizer, new: storage.NewDirectory, train: SplitEntry) -> int:
+def start_id(tokenizer: Tokenizer, new: storage.NewDirectory, train: SplitEntry) -> int:
     """The id that an empty prompt starts from where no `<|endoftext|>` separates documents.
 
     It has to be one after which the model has learned what comes next: a newline, or, where the text has hardly any,

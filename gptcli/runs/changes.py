@@ -14,7 +14,7 @@ from gptcli.dataset.corpus import Corpus
 from gptcli.dataset.folder import Dataset
 from gptcli.dataset.manifest import DatasetManifest, SourceEntry
 from gptcli.dataset.place import dataset_name, dataset_roots, dataset_with
-from gptcli.errors import UsageError, counted
+from gptcli.errors import TokenizerError, UsageError, counted
 from gptcli.runs.request import Request
 from gptcli.tokenizer.tokenizer import Tokenizer, parse_tokenizer
 
@@ -89,6 +89,12 @@ def _new_text_hint(run: StoredRun, tokenizer: Tokenizer, alphabet: str | None, r
     if request.out is None:  # the run is named after the text: its name must be stated to resume the new one later
         another = f"use `out = {next_free(run.path)}`"
     return f"To train its model on the new text, use {start_from}; to start over, {another}."
+
+
+def other_texts(run: StoredRun, error: TokenizerError) -> UsageError:
+    """The error for texts that the tokenizer of a run does not know, although it was learned from them."""
+    message = f"'{run.path}' was trained on '{run.data_name}', not on these texts: {error.message}"
+    return UsageError(message, f"Give the texts as they were, or start '{next_free(run.path)}' with `resume = never`.")
 
 
 def refuse_other_settings(run: StoredRun, config: RunConfig, request: Request) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +13,7 @@ from gptcli.checkpoints.checkpoint import Progress
 from gptcli.checkpoints.names import TOKENIZER
 from gptcli.config import MAX_COUNT, RunConfig, TokenizerConfig
 from gptcli.dataset.folder import Dataset
+from gptcli.dataset.mixture import Mixture
 from gptcli.errors import CorpusError, GptcliError, OutOfMemoryError, UsageError, counted, duration, size
 from gptcli.interop.huggingface import compatibility_note
 from gptcli.machine import free_memory, process_memory
@@ -24,8 +27,8 @@ from gptcli.runs.pretrained import notes_on, verified_sha256
 from gptcli.runs.request import Request
 from gptcli.runs.rhythm import with_rhythm
 from gptcli.tokenizer.tokenizer import is_path
-from gptcli.training.batches import training_batches
 from gptcli.training.compilation import CPU_SECONDS
+from gptcli.training.mixed_batches import training_batches
 from gptcli.training.runtime import trains_in_tf32
 
 MEMORIZING_EPOCHS = 100
@@ -119,6 +122,11 @@ def _tokenizer(asked: TokenizerConfig, dataset: Dataset, *, is_given: bool) -> T
 
 
 def _require_a_window(config: RunConfig, dataset: Dataset) -> None:
+    if isinstance(dataset, Mixture):
+        for part in dataset.parts:
+            with _naming(part.name):
+                _require_a_window(config, part.dataset)
+        return
     tokens, context = dataset.train.tokens, config.model.block_size
     if tokens <= context:
         raise CorpusError(
@@ -128,6 +136,15 @@ def _require_a_window(config: RunConfig, dataset: Dataset) -> None:
     if dataset.val.tokens < 2:  # one to read and one to predict
         hint = "Use more text, or `data.val_fraction = 0.5`."
         raise CorpusError("The text is too short to hold out some of it for validation.", hint)
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Put the name of a mixture's part before the errors about its text."""
+    try:
+        yield
+    except CorpusError as error:
+        raise CorpusError(f"'{name}': {error.message}", error.hint) from None
 
 
 def _micro_batch_size(config: RunConfig, device: torch.device, dtype: torch.dtype, free: int) -> int:
@@ -198,8 +215,17 @@ def _dtype_reason(config: RunConfig, decision: Decision, dtype: DtypeChoice, dev
 def _budget(config: RunConfig, dataset: Dataset, seconds: float | None) -> str:
     train = config.train
     steps = train.max_steps or 0
-    epochs = steps / epoch_steps(config, dataset)
+    passes = _passes(config, dataset, steps)
+    epochs = max(passes.values())
+    times = ", ".join(f"{count:,.1f} times over {name}" for name, count in passes.items())
     batch = f"{train.batch_size:,} × {config.model.block_size:,} tokens"
     memorizing = ", so often that the model may memorize it" if epochs > MEMORIZING_EPOCHS else ""
     takes = f"; about {duration(seconds)} on this machine" if seconds else ""
-    return f"{counted(steps, 'step')} of {batch}, {epochs:,.1f} times over the text{memorizing}{takes}"
+    return f"{counted(steps, 'step')} of {batch}, {times}{memorizing}{takes}"
+
+
+def _passes(config: RunConfig, dataset: Dataset, steps: int) -> dict[str, float]:
+    """How many times training goes over the text, or over each part of a mixture by name."""
+    if not isinstance(dataset, Mixture):
+        return {"the text": steps / epoch_steps(config, dataset)}
+    return {part.name: part.weight * steps / epoch_steps(config, part.dataset) for part in dataset.parts}

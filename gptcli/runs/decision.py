@@ -27,6 +27,8 @@ from gptcli.runs.pretrained import Pretrained, find_pretrained, pretrained_of, r
 from gptcli.runs.request import Request
 from gptcli.storage import is_occupied, refuse_working_folder
 
+_MAX_NAME_CHARACTERS = 100
+
 
 @dataclass(frozen=True)
 class NewRun:
@@ -129,7 +131,7 @@ def decide(request: Request, *, quiet: bool = False) -> Decision:
     ConfigError for a request that no data could make valid.
     """
     refuse_runs_as_data(request)
-    path = request.out or names.RUNS_ROOT / dataset_name(request.data)
+    path = request.out or names.RUNS_ROOT / _run_name(request)
     _refuse_foreign(path)
     if is_run(path) and request.resume != "never":
         resume = Resume(path, open_run(path))
@@ -149,6 +151,13 @@ def decide(request: Request, *, quiet: bool = False) -> Decision:
     pretrained = find_pretrained(str(thing), quiet=quiet)
     refuse_contradictions(request, pretrained, is_new=True)
     return FineTune(path, pretrained)
+
+
+def _run_name(request: Request) -> str:
+    """The name of a run that nobody named: that of its data, with all parts of a mixture."""
+    if not request.states("data.weights"):
+        return dataset_name(request.data)
+    return "+".join(dataset_name([part]) for part in request.data)[:_MAX_NAME_CHARACTERS]
 
 
 def check(request: Request, decision: Decision, device: torch.device, leaving_out: str = "") -> None:

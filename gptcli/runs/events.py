@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from gptcli.checkpoints.checkpoint import Progress
 from gptcli.runs.budget import StopReason
@@ -15,7 +16,7 @@ class Preparing:
     """Progress of preparing the data."""
 
     stage: str
-    """ "hashing", "reading", "training tokenizer" or "encoding"."""
+    """ "hashing", "reading", "training tokenizer", "encoding" or "copying"."""
     done_bytes: int
     total_bytes: int
 
@@ -68,6 +69,8 @@ class EvalMetrics:
     best_step: int
     seconds: float
     """Training time so far."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """The losses of a mixture's parts by name, in nats per token."""
 
 
 @dataclass(frozen=True)

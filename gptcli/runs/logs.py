@@ -30,7 +30,8 @@ def scalars(event: Event) -> dict[str, float]:
             **dict(experts),
         }
     if isinstance(event, EvalMetrics):
-        return {"val/loss": event.loss, "val/ppl": perplexity(event.loss), "val/bpb": event.bits_per_byte}
+        parts = {f"val/loss/{name}": loss for name, loss in event.parts.items()}
+        return {"val/loss": event.loss, "val/ppl": perplexity(event.loss), "val/bpb": event.bits_per_byte, **parts}
     return {}
 
 

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -22,21 +23,23 @@ from gptcli.config.values import merge
 from gptcli.dataset.corpus import Corpus
 from gptcli.dataset.folder import Dataset
 from gptcli.dataset.manifest import SourceEntry
+from gptcli.dataset.mixing import find_or_prepare_mixture, refuse_unweighted
 from gptcli.dataset.place import dataset_roots
 from gptcli.dataset.preparing import Prepared, find_or_prepare
 from gptcli.dataset.sources import OnProgress
 from gptcli.dataset.summary import ReadSummary
-from gptcli.errors import ModelFolderError, StorageError, size
+from gptcli.errors import ModelFolderError, StorageError, TokenizerError, size
 from gptcli.model.cost import parameter_shapes
 from gptcli.model.devices import current_gpu
 from gptcli.runs.budget import StopReason, finished_by, why_finished
-from gptcli.runs.changes import refuse_other_data, refuse_other_settings, refuse_other_text
+from gptcli.runs.changes import other_texts, refuse_other_data, refuse_other_settings, refuse_other_text
 from gptcli.runs.completion import Completed, complete
 from gptcli.runs.decision import Decision, FineTune, Resume, check, decide, training_device
 from gptcli.runs.host_copy import DIRECT_BYTES
 from gptcli.runs.pretrained import require_its_tokenizer, stored_initial_state
 from gptcli.runs.request import Request
 from gptcli.storage import FolderLock, disk_errors
+from gptcli.tokenizer.tokenizer import Tokenizer, parse_tokenizer
 from gptcli.training.compilation import CPU_SECONDS
 from gptcli.training.optimizer import state_numbers
 from gptcli.training.schedule import learning_rate
@@ -162,18 +165,36 @@ def _prepare(request: Request, decision: Decision, scratch: Path | None, on_prog
         if isinstance(decision, Resume):
             refuse_other_text(decision.run, corpus, sources, request)
 
-    data = merge(decision.kept(request).get("data", {}), request.explicit.get("data", {}))
-    return find_or_prepare(
-        request.data,
-        dataset_roots(decision.path),
-        settings,
-        parse_section(DataConfig, data),
-        given=decision.pretrained.tokenizer if decision.pretrained else None,
-        unknown=request.unknown,
-        scratch=scratch,
-        before_encoding=refuse,
-        on_progress=on_progress,
-    )
+    data = parse_section(DataConfig, merge(decision.kept(request).get("data", {}), request.explicit.get("data", {})))
+    if data.weights is None:
+        refuse_unweighted(request.data)
+        prepare = partial(find_or_prepare, request.data, before_encoding=refuse)
+    else:
+        prepare = partial(find_or_prepare_mixture, request.data, data.weights)
+    own = _own_tokenizer(request, decision, data)
+    try:
+        return prepare(
+            dataset_roots(decision.path),
+            settings,
+            data,
+            given=decision.pretrained.tokenizer if decision.pretrained else own,
+            unknown=request.unknown,
+            scratch=scratch,
+            on_progress=on_progress,
+        )
+    except TokenizerError as error:
+        if own and isinstance(decision, Resume):
+            raise other_texts(decision.run, error) from None
+        raise
+
+
+def _own_tokenizer(request: Request, decision: Decision, data: DataConfig) -> Tokenizer | None:
+    """The tokenizer of a mixture that resumes, so that it is not learned from all texts again; else None."""
+    if len(data.weights or ()) < 2 or not isinstance(decision, Resume):
+        return None
+    if request.states("tokenizer.kind", "tokenizer.vocab_size"):
+        return None
+    return parse_tokenizer(decision.run.tokenizer_json, decision.path / names.TOKENIZER)
 
 
 def _notes_on_resume(

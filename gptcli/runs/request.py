@@ -16,6 +16,7 @@ from gptcli.dataset.vocabulary import require_bpe_for_size
 from gptcli.errors import UsageError
 from gptcli.interop.hub import is_address
 from gptcli.paths import given_path, output_path, text_paths
+from gptcli.runs.weights import Data, weighted_paths
 from gptcli.tokenizer import Unknown
 from gptcli.tokenizer.tokenizer import is_path
 
@@ -27,7 +28,7 @@ class Request:
     """A request for a training; layers of settings are kept apart, since each is stronger than the one before."""
 
     data: tuple[str, ...] = ()
-    """Text files, folders, `-` for standard input, or one dataset folder."""
+    """Text files, folders, `-` for standard input, or one dataset folder; or the parts of a mixture."""
     out: Path | None = None
     """The run folder; None: named after the data, below `runs/`."""
     preset: str | None = None
@@ -95,7 +96,7 @@ class Request:
 
 
 def new_request(
-    data: str | Path | Sequence[str | Path],
+    data: Data,
     *,
     out: str | Path | None = None,
     preset: str | None = None,
@@ -107,10 +108,10 @@ def new_request(
 ) -> Request:
     """A request from plain values; later config files override earlier ones, `settings` (dotted keys) override both.
 
-    Raises ConfigError for a config file that cannot be read, and UsageError for empty `data` and for settings that
-    would have no effect.
+    Weights in `data` become the setting `data.weights`. Raises ConfigError for a config file that cannot be read, and
+    UsageError for empty `data` and for settings that would have no effect.
     """
-    inputs = text_paths(data)
+    inputs, weights = weighted_paths(data)
     if not inputs:
         hint = "Name a text file, a folder, a dataset, or - for standard input."
         raise UsageError("There is no text to train on.", hint)
@@ -120,7 +121,7 @@ def new_request(
         out=None if out is None else output_path(out),
         preset=preset,
         file=merge(*(_read_config_file(Path(path)) for path in text_paths(config))),
-        flags=nest(flatten(settings or {})),
+        flags=nest(_with_weights(flatten(settings or {}), weights)),
         resume=resume,
         has_dataset=any(map(is_dataset, inputs)),
         family=family,
@@ -131,6 +132,15 @@ def new_request(
             given_path(str(stated))
     _refuse_idle_settings(request)
     return request
+
+
+def _with_weights(settings: dict[str, Any], weights: tuple[float, ...] | None) -> dict[str, Any]:
+    """The settings with the weights that the data brings. Raises UsageError where both have them."""
+    if weights is None:
+        return settings
+    if "data.weights" in settings:
+        raise UsageError("`data.weights` was given twice.", "State the weights with the data, or as a setting.")
+    return settings | {"data.weights": weights}
 
 
 def _read_config_file(path: Path) -> Values:
@@ -150,7 +160,9 @@ def _refuse_idle_settings(request: Request) -> None:
     A config file may contain them: that of each run says how its text was read and how large its vocabulary is.
     """
     flags = flatten(request.flags)
-    idle = [key for key in flags if key.startswith(("tokenizer.", "data."))]
+    all_read = all(map(is_dataset, request.data))
+    idle = [key for key in flags if key.startswith(("tokenizer.", "data.") if all_read else "tokenizer.")]
+    idle = [key for key in idle if key != "data.weights"]
     if idle and request.has_dataset:
         message = f"`{idle[0]}` says how to read text, but the data is a dataset, which was read already."
         raise UsageError(message, "Leave it out, or give the text itself.")

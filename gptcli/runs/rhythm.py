@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gptcli.config import RunConfig
 from gptcli.dataset.folder import Dataset
+from gptcli.training.evaluation import scored_tokens
 
 EVALUATIONS = 20
 """Evaluations of a training, unless their interval is stated: enough to find its best point, however long it is."""
@@ -45,5 +46,5 @@ def _affordable_tokens(config: RunConfig) -> int:
 def evaluation_cost(config: RunConfig, dataset: Dataset) -> float:
     """The estimated time of an evaluation in updates."""
     assert config.train.eval_tokens, "the config is not complete"
-    scored = min(dataset.val.tokens, config.train.eval_tokens)
+    scored = scored_tokens(dataset, config.train.eval_tokens)
     return FORWARD_SHARE * scored / (config.train.batch_size * config.model.block_size)

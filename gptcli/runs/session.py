@@ -11,7 +11,6 @@ from functools import partial
 from gptcli.checkpoints.checkpoint import Progress, discard_checkpoints
 from gptcli.checkpoints.run_folder import update_config, write_card
 from gptcli.errors import NonFiniteError, StorageError
-from gptcli.model.loss import bits_per_unit
 from gptcli.runs.budget import StopReason, budget_end
 from gptcli.runs.decision import Resume
 from gptcli.runs.events import (
@@ -34,6 +33,7 @@ from gptcli.runs.samples import draw_sample
 from gptcli.runs.saving import Saving, attempt
 from gptcli.storage import FolderLock
 from gptcli.training import runtime
+from gptcli.training.evaluation import bits_per_byte
 from gptcli.training.trainer import Trainer, Update, never
 
 EVALUATIONS_TO_TURN = 3
@@ -192,7 +192,7 @@ class Session:
         A stop abandons the evaluation; the resumed training begins with it.
         """
         loss = yield from self._validation_loss()
-        progress, val = self.progress, self.trainer.dataset.val
+        progress = self.progress
         yield from self.saving.finish_best_weights()
         if loss is not None and self.saving.lock.moved():  # the best weights would have no place
             progress.evaluation_pending = True
@@ -210,10 +210,11 @@ class Session:
         yield EvalMetrics(
             step=progress.step,
             loss=loss,
-            bits_per_byte=bits_per_unit(loss, val.tokens, val.bytes),
+            bits_per_byte=bits_per_byte(loss, self.trainer.dataset),
             best_loss=best_loss,
             best_step=best_step,
             seconds=self.seconds,
+            parts=self.trainer.part_losses,
         )
         self._mark()
         if progress.evals_since_best == EVALUATIONS_TO_TURN:

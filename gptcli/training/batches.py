@@ -14,8 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gptcli.config import RunConfig
-from gptcli.dataset.folder import Dataset
 from gptcli.dataset.shards import TokenStream
 
 MAX_SHUFFLED_WINDOWS = 1 << 22
@@ -28,12 +26,13 @@ Order = Callable[[np.ndarray], np.ndarray]
 class Batches:
     """Batches of `batch_size` windows of `block_size` + 1 tokens."""
 
-    def __init__(self, stream: TokenStream, *, block_size: int, batch_size: int, seed: int) -> None:
+    def __init__(self, stream: TokenStream, *, block_size: int, batch_size: int, seed: int | tuple[int, ...]) -> None:
+        """`seed` may be several numbers."""
         assert len(stream) > block_size, "the text is shorter than one window"
         self.stream = stream
         self.block_size = block_size
         self.batch_size = batch_size
-        self.seed = seed
+        self.seed = seed if isinstance(seed, tuple) else (seed,)
         self._orders: dict[int, tuple[int, Order]] = {}
 
     @property
@@ -43,7 +42,17 @@ class Batches:
 
     def starts(self, step: int, part: slice = slice(None)) -> np.ndarray:
         """Start positions of the windows of a step, or of a part of them, int64 (batch_size,)."""
-        numbers = np.arange(step * self.batch_size, (step + 1) * self.batch_size)[part]
+        return self._starts(self.numbers(step, part))
+
+    def numbers(self, step: int, part: slice = slice(None)) -> np.ndarray:
+        """The numbers of a step's sequences or a part of them, from the first of the training, int64 (batch_size,)."""
+        return np.arange(step * self.batch_size, (step + 1) * self.batch_size)[part]
+
+    def windows(self, numbers: np.ndarray) -> np.ndarray:
+        """Token ids of the sequences with these numbers, int64 (n,) → int64 (n, block_size + 1)."""
+        return self.stream.windows(self._starts(numbers), self.block_size + 1)
+
+    def _starts(self, numbers: np.ndarray) -> np.ndarray:
         epochs, places = np.divmod(numbers, self.windows_per_epoch)
         starts = np.empty_like(numbers)
         for epoch in np.unique(epochs):
@@ -54,12 +63,12 @@ class Batches:
 
     def batch(self, step: int, part: slice = slice(None)) -> Tensor:
         """Token ids of a step or a part of it, int64 (batch_size, block_size + 1); the inputs are all but the last."""
-        return torch.from_numpy(self.stream.windows(self.starts(step, part), self.block_size + 1))
+        return torch.from_numpy(self.windows(self.numbers(step, part)))
 
     def _order(self, epoch: int) -> tuple[int, Order]:
         """The offset and the order of windows of an epoch; those of the last two epochs are cached."""
         if epoch not in self._orders:
-            random, windows = np.random.default_rng((self.seed, epoch)), self.windows_per_epoch
+            random, windows = np.random.default_rng((*self.seed, epoch)), self.windows_per_epoch
             last_start = len(self.stream) - 1 - windows * self.block_size
             offset = int(random.integers(0, last_start + 1))
             shuffled = windows <= MAX_SHUFFLED_WINDOWS
@@ -109,11 +118,3 @@ def _mixed(numbers: np.ndarray) -> np.ndarray:
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: np.ndarray = numbers ^ (numbers >> np.uint64(31))
     return mixed
-
-
-def training_batches(config: RunConfig, dataset: Dataset) -> Batches:
-    """The batches of a config over the training split."""
-    train = config.train
-    return Batches(
-        dataset.train.stream, block_size=config.model.block_size, batch_size=train.batch_size, seed=train.seed
-    )

@@ -5,15 +5,18 @@ Letters: B windows, T tokens each, C width.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import math
+from collections.abc import Generator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gptcli.dataset.folder import Split
+from gptcli.dataset.folder import Dataset, Split
+from gptcli.dataset.mixture import Mixture, MixturePart
 from gptcli.model.devices import autocast, to_device
 from gptcli.model.gpt import GPT
+from gptcli.model.loss import bits_per_unit
 from gptcli.training.gradients import Hidden
 from gptcli.training.ranks import ALONE, Ranks
 
@@ -86,6 +89,44 @@ def evaluation_batches(
     sums = torch.tensor([losses.cpu().double().sum(), scored], dtype=torch.float64)  # (2,)
     nats, tokens = ranks.sum(sums.to(device) if ranks.size > 1 else sums).tolist()
     return float(nats / tokens)
+
+
+def tokens_of_part(part: MixturePart, max_tokens: int) -> int:
+    """The largest number of validation tokens of a mixture's part, by its weight, of `max_tokens` of all parts."""
+    return max(1, round(part.weight * max_tokens))
+
+
+def scored_tokens(dataset: Dataset, max_tokens: int) -> int:
+    """Tokens that an evaluation scores, about."""
+    if isinstance(dataset, Mixture):
+        return sum(scored_tokens(part.dataset, tokens_of_part(part, max_tokens)) for part in dataset.parts)
+    return min(dataset.val.tokens, max_tokens)
+
+
+def weighted_evaluation(evaluations: Sequence[Evaluation]) -> Generator[tuple[int, int], None, list[float]]:
+    """Run evaluations one after another; yields the progress of all, and returns the loss of each."""
+    totals = [next(one)[1] for one in evaluations]  # before its first batch
+    yield 0, sum(totals)
+    losses, before = [], 0
+    for one, total in zip(evaluations, totals, strict=True):
+        try:
+            while True:
+                yield before + next(one)[0], sum(totals)
+        except StopIteration as finished:
+            losses.append(finished.value)
+        before += total
+    return losses
+
+
+def bits_per_byte(loss: float, dataset: Dataset) -> float:
+    """A validation loss in nats per token as bits per byte; of a mixture, the bytes per token are a mean by weight."""
+    if isinstance(dataset, Mixture):
+        return (
+            loss
+            / math.log(2)
+            / sum(part.weight * part.dataset.val.bytes / part.dataset.val.tokens for part in dataset.parts)
+        )
+    return bits_per_unit(loss, dataset.val.tokens, dataset.val.bytes)
 
 
 @torch.inference_mode()

@@ -26,14 +26,15 @@ from torch import Tensor
 from gptcli.config import RunConfig
 from gptcli.config.presets import LR_TIMES_ADAMW, preset
 from gptcli.dataset.folder import Dataset
+from gptcli.dataset.mixture import Mixture
 from gptcli.errors import NonFiniteError
 from gptcli.model.devices import to_device, torch_dtype
 from gptcli.model.experts import ExpertLoad
 from gptcli.model.gpt import GPT
-from gptcli.training.batches import training_batches
 from gptcli.training.compilation import compile_hidden, will_compile
-from gptcli.training.evaluation import Evaluation, evaluation_batches, mean_loss
+from gptcli.training.evaluation import Evaluation, evaluation_batches, mean_loss, tokens_of_part, weighted_evaluation
 from gptcli.training.gradients import Hidden, UpdateStopped, accumulate_gradients, unless_stopped
+from gptcli.training.mixed_batches import training_batches
 from gptcli.training.optimizer import Optimizer
 from gptcli.training.out_of_memory import room_for_gradients, room_for_optimizer
 from gptcli.training.ranks import ALONE, GradientSums, Ranks
@@ -91,6 +92,8 @@ class Trainer:
         self.device = device
         self.ranks = ranks
         self.completed_steps = 0
+        self.part_losses: dict[str, float] = {}
+        """Validation losses of the parts of a mixture at the last evaluation, in nats per token."""
         self.max_steps = train.max_steps
         self.micro_batch_size = train.micro_batch_size
         self.dtype = torch_dtype(train.dtype)
@@ -182,22 +185,37 @@ class Trainer:
         return Figures(loss, norm, update.lr, int(skips + spikes), int(spikes), spread)
 
     def evaluation(self) -> Evaluation:
-        """Evaluate on the validation split, batch by batch: see `evaluation_batches`. Raises NonFiniteError."""
-        assert self.config.train.eval_tokens, "the config is not complete"
+        """Evaluate on the validation split, batch by batch: see `evaluation_batches`. Raises NonFiniteError.
+
+        The loss of a mixture is the mean of its parts' losses by weight, as in training.
+        """
+        max_tokens = self.config.train.eval_tokens
+        assert max_tokens, "the config is not complete"
         self.check_finite()
-        loss = yield from evaluation_batches(
-            self.model,
-            self.dataset.val,
-            batch_size=self.micro_batch_size,
-            max_tokens=self.config.train.eval_tokens,
-            dtype=self.dtype,
-            hidden=self.hidden,
-            ranks=self.ranks,
-        )
+        if isinstance(self.dataset, Mixture):
+            parts = self.dataset.parts
+            losses = yield from weighted_evaluation(
+                [self._evaluation_of(part.dataset, tokens_of_part(part, max_tokens)) for part in parts]
+            )
+            self.part_losses = dict(zip((part.name for part in parts), losses, strict=True))
+            loss = sum(part.weight * one for part, one in zip(parts, losses, strict=True))
+        else:
+            loss = yield from self._evaluation_of(self.dataset, max_tokens)
         if not math.isfinite(loss):
             message = f"The validation loss became {loss} at step {self.completed_steps:,}."
             raise NonFiniteError(message, self.retry_hint())
         return loss
+
+    def _evaluation_of(self, dataset: Dataset, max_tokens: int) -> Evaluation:
+        return evaluation_batches(
+            self.model,
+            dataset.val,
+            batch_size=self.micro_batch_size,
+            max_tokens=max_tokens,
+            dtype=self.dtype,
+            hidden=self.hidden,
+            ranks=self.ranks,
+        )
 
     def evaluate(self) -> float:
         """Validation loss in nats per token. Raises NonFiniteError."""

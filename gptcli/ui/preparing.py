@@ -21,6 +21,7 @@ from rich.progress import (
 
 from gptcli.dataset.finding import Skipped
 from gptcli.dataset.folder import Dataset
+from gptcli.dataset.mixture import Mixture, MixturePart
 from gptcli.dataset.preparing import Prepared
 from gptcli.dataset.previewing import Preview
 from gptcli.dataset.progress import SAVE_EVERY_BYTES
@@ -177,4 +178,10 @@ def figures(dataset: Dataset) -> dict[str, object]:
         "documents": dataset.documents,
         "train": {"tokens": dataset.train.tokens, "characters": dataset.train.characters, "bytes": dataset.train.bytes},
         "val": {"tokens": dataset.val.tokens, "characters": dataset.val.characters, "bytes": dataset.val.bytes},
+        **({"parts": [*map(_part_figures, dataset.parts)]} if isinstance(dataset, Mixture) else {}),
     }
+
+
+def _part_figures(part: MixturePart) -> dict[str, object]:
+    tokens = {"train": part.dataset.train.tokens, "val": part.dataset.val.tokens}
+    return {"name": part.name, "weight": part.weight, "tokens": tokens, "fingerprint": part.dataset.fingerprint}

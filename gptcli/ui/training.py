@@ -127,6 +127,9 @@ class _Progress:
             self._eval, self._now, self._evaluating = event, event.step, None
             self._val_losses.add(event.step, event.loss)
             self._row()
+            if event.parts:
+                losses = ", ".join(f"{name} {loss:.4f}" for name, loss in event.parts.items())
+                self._output.detail(f"Validation loss at step {event.step:,}: {losses}.")
         elif isinstance(event, SampleDrawn):
             self._print(Text(f"── sample at step {event.step:,} ──", "dim"), Text(printable(event.text)))
         elif isinstance(event, CheckpointBegun):
