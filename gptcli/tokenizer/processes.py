@@ -56,12 +56,9 @@ def encoding(tokenizer: Tokenizer, text_bytes: int) -> Iterator[Encode]:
         return
     try:
         yield partial(_encode, pool, 2 * count, tokenizer)
-    except BaseException:
-        for process in multiprocessing.active_children():
-            if isinstance(process, _Process):
-                process.kill()  # an interruption need not wait for their work
-        raise
     finally:
+        # After an interruption this waits for the batches at work, less than a second: the pool would wait for ever for
+        # the rest of a result whose process is killed while it sends it.
         pool.shutdown(cancel_futures=True)
 
 
