@@ -86,9 +86,12 @@ def evaluation_batches(
         losses[-1] = loss_sum(model, model.hidden, ids, dtype)
         scored += length - 1
         yield len(starts), len(starts)
-    sums = torch.tensor([losses.cpu().double().sum(), scored], dtype=torch.float64)  # (2,)
-    nats, tokens = ranks.sum(sums.to(device) if ranks.size > 1 else sums).tolist()
-    return float(nats / tokens)
+    nats = losses.cpu().double().sum()  # ()
+    if ranks.size == 1:
+        return float(nats) / scored
+    sums = torch.stack([nats, torch.tensor(scored, dtype=torch.float64)])  # (2,)
+    total, tokens = ranks.sum(sums.to(device)).tolist()
+    return float(total / tokens)
 
 
 def tokens_of_part(part: MixturePart, max_tokens: int) -> int:
