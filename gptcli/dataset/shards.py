@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import BinaryIO
 
 import numpy as np
@@ -66,8 +67,10 @@ class ShardWriter:
     def __enter__(self) -> ShardWriter:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._closing.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        return self._closing.__exit__(kind, error, traceback)  # an OSError of a write becomes a StorageError there
 
     def write(self, ids: np.ndarray) -> None:
         """Add ids, (n,)."""

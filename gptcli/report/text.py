@@ -226,7 +226,7 @@ def _by_defaults(text: str) -> Iterator[None]:
     except CorpusError as error:
         if "`data." not in error.hint:
             raise
-        other = f"`inspect` has no such option; `gptcli tokenize {shlex.quote(text)} --dry-run` has."
+        other = f"`inspect` has no such option; `gptcli tokenize {shlex.quote(str(text))} --dry-run` has."
         raise CorpusError(error.message, f"{error.hint} {other}") from None
 
 

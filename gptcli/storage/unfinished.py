@@ -107,7 +107,8 @@ def _state_of(unfinished: Path) -> Path:
 
 def _remove(unfinished: Path) -> None:
     with disk_errors(unfinished):
-        _state_of(unfinished).unlink(missing_ok=True)
+        if (state := _state_of(unfinished)).exists():  # nearly always there is none
+            state.unlink(missing_ok=True)
         if unfinished.is_dir():
             flush_directory(unfinished.parent)
     remove_directory(unfinished)

@@ -92,10 +92,10 @@ def test_ctrl_c_while_reading_says_that_nothing_was_written(cli: CommandLine, co
         )  # fmt: skip
         return done.returncode, done.stdout, done.stderr
 
-    assert ended_at("preparing", "scan", "pass") == (130, "", "Stopped. Nothing was written.\n")
-    assert ended_at("preparing", "scan", "pass", "--quiet") == (130, "", "")
+    assert ended_at("preparation", "scan", "pass") == (130, "", "Stopped. Nothing was written.\n")
+    assert ended_at("preparation", "scan", "pass", "--quiet") == (130, "", "")
     assert sorted(path.name for path in cli.folder.rglob("*.json")) == []
-    code, out, err = ended_at("preparing", "open_dataset", "original(*arguments, **options)")
+    code, out, err = ended_at("preparation", "open_dataset", "original(*arguments, **options)")
     assert (code, out, "Nothing was written" in err) == (130, "", False), "the dataset is there"
     assert [path.name for path in cli.folder.rglob("dataset.json")] == ["dataset.json"]
 

@@ -8,9 +8,9 @@ the same time again. With `--in-thread` a thread writes what is saved, as it doe
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import os
+import pkgutil
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -23,8 +23,8 @@ PHASES = {
     "reading": ("gptcli.dataset.preparation.scan", 1),
     "tokenizing": ("gptcli.dataset.preparation.write_dataset", 1),
     "new run": ("gptcli.runs.opening.create_run", 1),
-    "first step": ("gptcli.training.trainer.accumulate_gradients", 1),
-    "a step": ("gptcli.training.trainer.accumulate_gradients", 8),
+    "first step": ("gptcli.runs.session.Session._step", 1),
+    "a step": ("gptcli.runs.session.Session._step", 8),
     "compiling": ("gptcli.training.trainer.compile_hidden", 1),
     "evaluation": ("gptcli.training.trainer.evaluation_batches", 2),
     "best weights": ("gptcli.runs.saving.replace_weights", 2),
@@ -66,8 +66,7 @@ def signalling(delay: float, signums: list[int]) -> Callable[[], None]:
 
 def watch(function: str, call: int, enter: Callable[[], None]) -> None:
     """Call `enter` at call number `call` of a function."""
-    module, _, name = function.rpartition(".")
-    plain, calls = getattr(importlib.import_module(module), name), itertools.count(1)
+    plain, calls = pkgutil.resolve_name(function.replace(".Session", ":Session")), itertools.count(1)
 
     def watched(*arguments: Any, **options: Any) -> Any:
         if next(calls) == call:

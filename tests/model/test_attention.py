@@ -29,7 +29,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "behind a cache": (4, {}),
     "behind a cache, window": (4, {"window": 5}),
     "decode step": (1, {}),
-    "recorded decode step": (1, {"seen": torch.arange(S)[None] < 6}),
+    "recorded decode step": (1, {"mask": torch.arange(S)[None] < 6}),
 }
 """Queries, and options of `attend`."""
 
@@ -150,8 +150,8 @@ def on_cuda(name: str, dtype: torch.dtype, share: int, dropout: float) -> None:
     tokens, options = CASES[name]
     shapes = (B, H, tokens, D), (B, H // share, S, D), (B, H // share, S, D)
     q, k, v = (torch.empty(shape, device="cuda", dtype=dtype) for shape in shapes)
-    seen = torch.ones(1, S, dtype=torch.bool, device="cuda") if "seen" in options else None
-    out = attend(q, k, v, dropout if tokens > 1 else 0.0, **options | {"seen": seen})
+    mask = torch.ones(1, S, dtype=torch.bool, device="cuda") if "mask" in options else None
+    out = attend(q, k, v, dropout if tokens > 1 else 0.0, **options | {"mask": mask})
     assert out.shape == q.shape
 
 
