@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gptcli.dataset.formats.archive import opened_archive
-from gptcli.dataset.formats.refusals import DAMAGE
+from gptcli.dataset.formats.library_errors import DAMAGE
 from gptcli.dataset.rows.json_values import is_row
 from gptcli.dataset.sources import Source, first_bytes
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from gptcli.dataset.formats.chat import chat_text
 from gptcli.dataset.formats.json_events import json_objects
-from gptcli.dataset.formats.refusals import refusing, require_package
+from gptcli.dataset.formats.library_errors import refusing, require_package
 from gptcli.dataset.sources import OnBytes, Source, as_file, chunks
 
 _START = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"guild"\s*:\s*\{')

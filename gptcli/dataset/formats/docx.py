@@ -10,7 +10,7 @@ import posixpath
 from collections.abc import Iterator
 
 from gptcli.dataset.formats.archive import Archive, opened_archive
-from gptcli.dataset.formats.refusals import refusing
+from gptcli.dataset.formats.library_errors import refusing
 from gptcli.dataset.formats.text_flow import TextFlow
 from gptcli.dataset.formats.xml_events import elements, parse_xml
 from gptcli.dataset.sources import OnBytes, Source

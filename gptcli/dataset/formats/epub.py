@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from urllib.parse import unquote
 
 from gptcli.dataset.formats.archive import Archive, opened_archive
-from gptcli.dataset.formats.refusals import refusing
+from gptcli.dataset.formats.library_errors import refusing
 from gptcli.dataset.formats.xhtml import xhtml_text
 from gptcli.dataset.formats.xml_events import elements
 from gptcli.dataset.sources import OnBytes, Source

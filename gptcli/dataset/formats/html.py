@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from gptcli.dataset.formats.charsets import codec_of
-from gptcli.dataset.formats.refusals import refusing, require_package
+from gptcli.dataset.formats.library_errors import refusing, require_package
 from gptcli.dataset.formats.text_flow import TextFlow
 from gptcli.dataset.plain_text import read_text
 from gptcli.dataset.sources import OnBytes, Source, chunks

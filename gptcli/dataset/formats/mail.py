@@ -15,7 +15,7 @@ from email.message import Message
 
 from gptcli.dataset.formats.charsets import codec_of
 from gptcli.dataset.formats.html import html_text
-from gptcli.dataset.formats.refusals import refusing, require_package
+from gptcli.dataset.formats.library_errors import refusing, require_package
 from gptcli.dataset.formats.text_flow import whole_characters
 from gptcli.dataset.sources import OnBytes, Source, as_file
 from gptcli.errors import size

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gptcli.dataset.formats.archive import MAX_RATIO
-from gptcli.dataset.formats.refusals import require_package
+from gptcli.dataset.formats.library_errors import require_package
 from gptcli.dataset.formats.text_flow import whole_characters
 from gptcli.dataset.refusals import NotTextError
 from gptcli.dataset.sources import OnBytes, Source, as_file, first_bytes, size_of

@@ -12,7 +12,7 @@ from typing import Any
 
 from gptcli.dataset.formats.chat import chat_text
 from gptcli.dataset.formats.json_events import Place, json_objects
-from gptcli.dataset.formats.refusals import refusing, require_package
+from gptcli.dataset.formats.library_errors import refusing, require_package
 from gptcli.dataset.sources import OnBytes, Source, as_file, chunks
 
 _TEXT = rb'"(?:[^"\\]|\\.)*"'

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from xml.parsers.expat import ExpatError
 
 from gptcli.dataset.formats.html import HtmlText, codec_of_page, html_text
-from gptcli.dataset.formats.refusals import refusing, require_package
+from gptcli.dataset.formats.library_errors import refusing, require_package
 from gptcli.dataset.formats.text_flow import TextFlow
 from gptcli.dataset.formats.xml_events import parse_xml
 from gptcli.dataset.sources import CHUNK_BYTES, OnBytes, Source, chunks

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gptcli.dataset.formats import archive, refusals, xml_events
+from gptcli.dataset.formats import archive, library_errors, xml_events
 from gptcli.dataset.refusals import MissingExtraError
 from gptcli.errors import CorpusError
 from tests.dataset.formats import made
@@ -115,7 +115,7 @@ def test_a_missing_package_is_named_with_its_extra(
     read: Read, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes
 ) -> None:
     assert read(content, name)
-    monkeypatch.setattr(refusals, "find_spec", lambda name: None)
+    monkeypatch.setattr(library_errors, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=re.escape(f"'{name}'")) as refusal:
         read(content, name)
     assert "pip install 'gptcli[documents]'" in refusal.value.hint
