@@ -2,10 +2,10 @@
 
 Each module is one format and has `read_documents`, the interface of `dataset.readers`. They share these parts:
 
-    archive       a zip file within limits
-    xml_events    an XML file as events, without entities
-    text_flow     the events as lines and paragraphs of text
-    charsets      the encodings that a file may name
+    archive         a zip file within limits
+    xml_events      an XML file as events, without entities
+    text_flow       the events as lines and paragraphs of text
+    charsets        the encodings that a file may name
     library_errors  errors of the libraries as ours, for all readers
 
 Documents come from anywhere, so a reader runs nothing, fetches nothing, and unpacks no more than limits allow. XML and
