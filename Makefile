@@ -9,7 +9,7 @@ RUN := runs/python-docs
 help:
 	@echo "make demo    install into .venv, train a small model for about a minute, generate text with it"
 	@echo "make test    install with the development tools; check format, lint and types; run the tests"
-	@echo "make crash   run all tests of docs/reliability.md: kills, power failures, faults, damage; ten minutes or more"
+	@echo "make crash   run all tests of docs/reliability.md: kills, power failures, faults, damage; a quarter of an hour"
 	@echo "make fuzz    try 100,000 damaged inputs on each file reader; an hour or more (make fuzz-quick: 500 each, a minute)"
 	@echo "make bench   install with the competitors, measure and generate docs/performance.md; a quarter of an hour"
 	@echo "             (TEXT=tinyshakespeare.txt: also measure the time to a loss)"

@@ -73,7 +73,7 @@ def test_a_full_disk(sessions: Sessions, mounting: bool, size: str) -> None:
     )
     needed = sum(path.stat().st_size for path in (folder / "before").rglob("*") if path.is_file())
     if done.returncode or size in TOO_SMALL:
-        check_told(done.stderr, done.returncode, "no space left", "No space left")
+        check_told(done.stderr, done.returncode, "no space left", "No space left", "of disk, and")
         assert newest_step(folder / "before" / RUN) >= 0
     assert_same_end(folder / RUN, sessions.whole / RUN, leaving_out=("best_val_loss", "best_step", "evals_since_best"))
     print(f"{size}: exit {done.returncode} with {needed:,} bytes written")  # noqa: T201
