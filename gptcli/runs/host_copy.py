@@ -8,6 +8,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from gptcli.errors import is_out_of_memory
+
 DIRECT_BYTES = 16 << 20
 """Size up to which tensors are written at once, without a copy and a thread (docs/log.md)."""
 _ALIGNMENT = 64
@@ -24,7 +26,7 @@ class HostCopy:
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         """Begin to copy; `tensors()` waits for the end."""
         on_cuda = next((tensor.device for tensor in tensors.values() if tensor.is_cuda), None)
-        block = torch.empty(copied_bytes(tensors), dtype=torch.uint8, pin_memory=on_cuda is not None)
+        block = host_block(copied_bytes(tensors), pinned=on_cuda is not None)
         self._tensors: dict[str, Tensor] = {}
         offset = 0
         for name, tensor in tensors.items():
@@ -39,6 +41,19 @@ class HostCopy:
         if self._copied:
             self._copied.synchronize()
         return self._tensors
+
+
+def host_block(size: int, *, pinned: bool) -> Tensor:
+    """A block of host memory, uint8 (size,); not `pinned` where the system refuses to pin so much.
+
+    A copy from CUDA into ordinary memory waits for the device.
+    """
+    try:
+        return torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
+    except RuntimeError as error:
+        if not (pinned and is_out_of_memory(error)):
+            raise
+        return torch.empty(size, dtype=torch.uint8)
 
 
 def copied_bytes(tensors: Mapping[str, Tensor]) -> int:

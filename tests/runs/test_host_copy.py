@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from gptcli.runs.host_copy import HostCopy, copied_bytes
+from gptcli.runs.host_copy import HostCopy, copied_bytes, host_block
 
 TENSORS = {
     "matrix": torch.randn(5, 7),
@@ -40,3 +41,17 @@ def test_its_size_is_known_before() -> None:
     copies = HostCopy(TENSORS).tensors()
     assert {copies[name].untyped_storage().nbytes() for name in copies} == {copied_bytes(TENSORS)}
     assert copied_bytes(TENSORS) >= sum(tensor.numel() * tensor.element_size() for tensor in TENSORS.values())
+
+
+def test_memory_that_cannot_be_pinned_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, asked = torch.empty, []
+
+    def empty(size: int, *, dtype: torch.dtype, pin_memory: bool = False) -> torch.Tensor:
+        asked.append(pin_memory)
+        if pin_memory:
+            raise RuntimeError("CUDA error: out of memory")
+        return plain(size, dtype=dtype)
+
+    monkeypatch.setattr(torch, "empty", empty)
+    assert host_block(100, pinned=True).shape == (100,)
+    assert asked == [True, False]
