@@ -14,6 +14,7 @@ from gptcli.config import RunConfig, SamplingConfig
 from gptcli.config.presets import nearest_name
 from gptcli.config.problems import allowed_numbers, allowed_values, cannot_be
 from gptcli.config.types import MAX_COUNT
+from gptcli.config.values import is_number
 from gptcli.errors import UsageError
 
 MAY_BE_EMPTY = ("prompt", "stop")
@@ -60,19 +61,11 @@ def wrong_number(error: Any) -> UsageError | None:
     command = getattr(error.ctx, "command", None)
     kind, info = numbers(command.callback).get(str(name), (None, None)) if command else (None, None)
     typed = given.get(name)
-    wrong = next((one for one in typed if not _is_number(one)), None) if isinstance(typed, list) else typed
+    wrong = next((one for one in typed if not is_number(one)), None) if isinstance(typed, list) else typed
     if kind is None or command is None or info is None or not isinstance(wrong, str):
         return None
     message = cannot_be(flag_of(command.callback, str(name)), _value(wrong), f"must be {_allowed(kind, info)}")
     return UsageError(f"{message}.", _hint(wrong, kind))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _allowed(kind: type[int] | type[float], info: ParameterInfo) -> str:

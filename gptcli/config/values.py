@@ -61,3 +61,12 @@ def parse_setting(setting: str) -> Values:
     except (ValueError, RecursionError):
         values = {}
     return nest({key.strip(): values["value"] if values.keys() == {"value"} else text})
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number as Python reads it."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -62,7 +62,7 @@ def find_or_prepare_mixture(
         if path in opened:
             parts.append(Prepared(opened[path], reused=True))
             continue
-        with _naming(path):
+        with naming_part(path):
             part = find_or_prepare(
                 (path,), roots, tokenizer, data, given=given, unknown=unknown, scratch=scratch, on_progress=on_progress
             )
@@ -71,12 +71,12 @@ def find_or_prepare_mixture(
 
 
 @contextmanager
-def _naming(path: str) -> Iterator[None]:
+def naming_part(name: str) -> Iterator[None]:
     """Put a part before the errors about its text that do not name it, such as that it is too short."""
     try:
         yield
     except CorpusError as error:
-        message = error.message if path in error.message else f"'{path}': {error.message}"
+        message = error.message if f"'{name}" in error.message else f"'{name}': {error.message}"
         raise CorpusError(message, error.hint) from None
 
 

@@ -94,7 +94,7 @@ def _new_text_hint(run: StoredRun, tokenizer: Tokenizer, alphabet: str | None, r
 def other_texts(run: StoredRun, error: TokenizerError) -> UsageError:
     """The error for texts that the tokenizer of a run does not know, although it was learned from them."""
     message = f"'{run.path}' was trained on '{run.data_name}', not on these texts: {error.message}"
-    return UsageError(message, f"Give the texts as they were, or start '{next_free(run.path)}' with `resume = never`.")
+    return UsageError(message, f"Give the texts as they were, or {_another(run)}.")
 
 
 def refuse_other_settings(run: StoredRun, config: RunConfig, request: Request) -> None:

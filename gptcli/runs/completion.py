@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +11,7 @@ from gptcli.checkpoints.checkpoint import Progress
 from gptcli.checkpoints.names import TOKENIZER
 from gptcli.config import MAX_COUNT, RunConfig, TokenizerConfig
 from gptcli.dataset.folder import Dataset
+from gptcli.dataset.mixing import naming_part
 from gptcli.dataset.mixture import Mixture
 from gptcli.errors import CorpusError, GptcliError, OutOfMemoryError, UsageError, counted, duration, size
 from gptcli.interop.huggingface import compatibility_note
@@ -88,7 +87,7 @@ def complete(
         pace = measure_pace(config, dataset, device, compiles=may_compile)
     done = decision.progress if isinstance(decision, Resume) and decision.states_another_time(request) else Progress()
     config = _with_train(config, max_steps=_max_steps(config, dataset, pace, refusal, done))
-    config = with_rhythm(config, dataset, pace.step if pace else None)
+    config = with_rhythm(config, pace.step if pace else None)
     if isinstance(decision, FineTune):
         config = _with_train(config, init_sha256=verified_sha256(decision.pretrained, config))
     seconds = seconds_of(config.train.max_steps or 0, config, dataset, pace) if pace else None
@@ -124,7 +123,7 @@ def _tokenizer(asked: TokenizerConfig, dataset: Dataset, *, is_given: bool) -> T
 def _require_a_window(config: RunConfig, dataset: Dataset) -> None:
     if isinstance(dataset, Mixture):
         for part in dataset.parts:
-            with _naming(part.name):
+            with naming_part(part.name):
                 _require_a_window(config, part.dataset)
         return
     tokens, context = dataset.train.tokens, config.model.block_size
@@ -136,15 +135,6 @@ def _require_a_window(config: RunConfig, dataset: Dataset) -> None:
     if dataset.val.tokens < 2:  # one to read and one to predict
         hint = "Use more text, or `data.val_fraction = 0.5`."
         raise CorpusError("The text is too short to hold out some of it for validation.", hint)
-
-
-@contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Put the name of a mixture's part before the errors about its text."""
-    try:
-        yield
-    except CorpusError as error:
-        raise CorpusError(f"'{name}': {error.message}", error.hint) from None
 
 
 def _micro_batch_size(config: RunConfig, device: torch.device, dtype: torch.dtype, free: int) -> int:

@@ -38,7 +38,7 @@ def steps_within(seconds: float, config: RunConfig, dataset: Dataset, pace: Pace
     """Updates that fit into `seconds`, with compiling and evaluations; at least 1."""
     updates = (seconds - pace.compiling) / pace.step  # without evaluations
     train = config.train.model_copy(update={"max_steps": max(1, int(updates))})
-    paced = with_rhythm(config.model_copy(update={"train": train}), dataset)
+    paced = with_rhythm(config.model_copy(update={"train": train}))
     assert paced.train.eval_every
     return max(1, int(updates / (1 + evaluation_cost(paced, dataset) / paced.train.eval_every)))
 

@@ -17,7 +17,7 @@ FORWARD_SHARE = 1 / 3
 """A forward pass is about a third of an update's work."""
 
 
-def with_rhythm(config: RunConfig, dataset: Dataset, seconds_per_step: float | None = None) -> RunConfig:
+def with_rhythm(config: RunConfig, seconds_per_step: float | None = None) -> RunConfig:
     """The config with its intervals and the size of its evaluations, where they are open.
 
     Its number of steps must be known. With the time of a step, a checkpoint is saved every ten minutes at least.

@@ -151,7 +151,7 @@ class Optimizer:
         return self.spikes.skipped if self.spikes else torch.zeros((), device=self.device)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The state to save: AdamW's `exp_avg.NAME`, `exp_avg_sq.NAME` and one `step`, and the other optimizer's.
+        """The state to save: AdamW's `exp_avg.NAME`, `exp_avg_sq.NAME` and one `step`; that of the other optimizer.
 
         AdamW has no state before the first update.
         """

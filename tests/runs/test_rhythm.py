@@ -73,7 +73,7 @@ def test_a_resumed_run_keeps_its_rhythm(dataset: Dataset, tmp_path: Path) -> Non
     run(dataset, tmp_path / "run", OPEN | {"train.max_steps": 100}, stop_after=10)
     longer = plan(dataset, tmp_path / "run", OPEN | {"train.max_steps": 400}).config
     assert longer.train.eval_every == first.train.eval_every == 5
-    assert with_rhythm(longer, dataset) == longer
+    assert with_rhythm(longer) == longer
 
 
 def memorizing(dataset: Dataset, tmp_path: Path, **flags: Any) -> list[str]:

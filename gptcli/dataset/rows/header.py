@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gptcli.config.values import is_number
 from gptcli.dataset.rows.column import TEXT_NAMES, Column, listed
 from gptcli.dataset.sources import Source
 from gptcli.errors import CorpusError
@@ -41,12 +42,4 @@ def _looks_like_a_row(header: Sequence[str], column: Column, rows: Sequence[Any]
     name = column.name.strip()
     if len(name.split()) > _MAX_WORDS or len(name) > _MAX_CHARACTERS or name.endswith((".", "!", "…")):
         return True
-    return any(_is_number(name) and all(_is_number(row.get(name, "")) for row in rows) for name in header)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return any(is_number(name) and all(is_number(row.get(name, "")) for row in rows) for name in header)

@@ -88,7 +88,7 @@ def _tsv(source: Source, text: Iterator[str], begins_at: int) -> Iterator[Record
 
 
 def _problem(reason: str, over: int, delimiter: str) -> str:
-    """Python's reason why a row is not CSV in our words; the row has gone `over` so many lines."""
+    """The reason why a row is not CSV, in our words instead of Python's; the row spans `over` lines."""
     goes_over = f", after {over:,} lines" if over > 1 else ""
     if "limit" in reason:
         return f"a quoted field begins here, and {TOO_LONG}{goes_over}" if over > 1 else TOO_LONG
