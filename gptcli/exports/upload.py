@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gptcli.dataset.remote.hub import status_of
+from gptcli.dataset.remote.hub import http_status
 from gptcli.errors import ExportError, first_line
 
 _DOCUMENTATION = "https://huggingface.co/docs/hub/security-tokens"
@@ -34,7 +34,7 @@ def _explained(error: Exception, repository: str) -> ExportError:
     """A failed upload as an error of ours."""
     from huggingface_hub.errors import OfflineModeIsEnabled
 
-    status = status_of(error)
+    status = http_status(error)
     if status in (401, 403):
         return ExportError(
             f"The Hub does not allow you to write to '{repository}' (status {status}).",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -38,7 +37,7 @@ from gptcli.runs.decision import Decision, FineTune, Resume, check, decide, trai
 from gptcli.runs.host_copy import DIRECT_BYTES
 from gptcli.runs.pretrained import require_its_tokenizer, stored_initial_state
 from gptcli.runs.request import Request
-from gptcli.storage import FolderLock, disk_errors
+from gptcli.storage import FolderLock, free_space
 from gptcli.tokenizer.tokenizer import Tokenizer, parse_tokenizer
 from gptcli.training.compilation import CPU_SECONDS
 from gptcli.training.optimizer import state_numbers
@@ -256,9 +255,7 @@ def _stored_bytes(config: RunConfig) -> tuple[int, int]:
 
 def _disk_refusal(path: Path, needed: int) -> StorageError | None:
     """The error for a disk without room for one checkpoint."""
-    there = next(folder for folder in [path.absolute(), *path.absolute().parents] if folder.exists())
-    with disk_errors(there, "Reading"):
-        free = shutil.disk_usage(there).free
+    free = free_space(path)
     if needed <= free:
         return None
     return StorageError(

@@ -22,7 +22,15 @@ from gptcli.storage.atomic import (
     remove_leftovers,
     write_file,
 )
-from gptcli.storage.disk import disk_errors, flush, is_occupied, make_directories, refuse_working_folder, unnamed_file
+from gptcli.storage.disk import (
+    disk_errors,
+    flush,
+    free_space,
+    is_occupied,
+    make_directories,
+    refuse_working_folder,
+    unnamed_file,
+)
 from gptcli.storage.lock import FolderLock, alone_in
 from gptcli.storage.manifest import MANIFEST_FILE, FileEntry, fingerprints, mismatch, sha256_of_file, to_json
 from gptcli.storage.unfinished import (
@@ -48,6 +56,7 @@ __all__ = [
     "disk_errors",
     "fingerprints",
     "flush",
+    "free_space",
     "is_occupied",
     "make_directories",
     "mismatch",

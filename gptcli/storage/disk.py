@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -29,6 +30,13 @@ def disk_errors(path: Path, doing: Literal["Writing", "Reading"] = "Writing", op
     except OSError as error:
         hint = hints.get(error.errno or 0, "")
         raise StorageError(f"{doing} '{path}' failed: {reason_of(error)}.", hint) from error
+
+
+def free_space(place: Path) -> int:
+    """Free bytes of the disk of a path, or of the nearest folder above it that exists. Raises StorageError."""
+    place = place.absolute()
+    with disk_errors(place, "Reading"):
+        return shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.exists())).free
 
 
 def refuse_working_folder(final: Path) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date
@@ -122,8 +121,7 @@ def problem_of(path: Path, entry: CachedFile) -> str:
 
 def require_room(folder: Path, needed: int) -> None:
     """Raise StorageError if the disk of a folder, which need not exist yet, has no room for `needed` more bytes."""
-    with storage.disk_errors(folder, "Reading"):
-        free = shutil.disk_usage(next(one for one in (folder, *folder.parents) if one.exists())).free
+    free = storage.free_space(folder)
     if needed > free:
         hint = f"Free some space, or choose another place for downloads with {PLACE}."
         raise StorageError(f"The download needs {size(needed)} in '{folder}', and {size(free)} are free.", hint)

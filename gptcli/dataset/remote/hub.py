@@ -87,7 +87,7 @@ def why_not(error: Exception, address: str, what: str, revision: str | None) -> 
         return f"The {what} has no revision '{revision}'.", f"Leave it out: {address.replace(f'@{revision}', '', 1)}"
     if isinstance(error, errors.RemoteEntryNotFoundError):
         return f"The {what} has no '{address}'.", "Check the path."
-    status = status_of(error)
+    status = http_status(error)
     if HF_HUB_OFFLINE and status is None:
         return f"'{address}' is not in the cache, and HF_HUB_OFFLINE is set.", "Unset it, or give a local folder."
     if isinstance(error, errors.LocalEntryNotFoundError | ConnectionError) or is_transport_error(error):
@@ -97,7 +97,7 @@ def why_not(error: Exception, address: str, what: str, revision: str | None) -> 
     return f"'{address}' could not be downloaded: {reason}.", "Run the command again later."
 
 
-def status_of(error: Exception) -> int | None:
+def http_status(error: Exception) -> int | None:
     """The HTTP status of a failed request; None if there was no response."""
     status: int | None = getattr(getattr(error, "response", None), "status_code", None)
     return status
