@@ -140,9 +140,7 @@ class _Importer:
             format=1,
             name=name,
             key=key,
-            tokenizer=TokenizerEntry.model_validate(
-                {"kind": tokenizer.kind, "vocab_size": tokenizer.vocab_size, "fingerprint": tokenizer.fingerprint}
-            ),
+            tokenizer=TokenizerEntry.of(tokenizer),
             documents=max(1, self._ends_of_text),
             uses_end_of_text=is_separated,
             start_id=end_of_text if is_separated and end_of_text is not None else start_id(tokenizer, self._new, train),

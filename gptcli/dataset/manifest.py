@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from gptcli.errors import DatasetError, reason_of
+from gptcli.tokenizer.tokenizer import Tokenizer
 from gptcli.untrusted import read_bounded, strict_json
 
 DATASET_FILE = "dataset.json"
@@ -83,6 +84,12 @@ class TokenizerEntry(_Entry):
     kind: Literal["char", "bpe"]
     vocab_size: Positive
     fingerprint: Sha256
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> TokenizerEntry:
+        """The entry of a tokenizer."""
+        names = ("kind", "vocab_size", "fingerprint")
+        return cls.model_validate({name: getattr(tokenizer, name) for name in names})
 
 
 class DatasetManifest(_Entry):

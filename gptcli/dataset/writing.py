@@ -72,9 +72,7 @@ def write_dataset(
         format=1 if is_listed else 2,
         name=name,
         key=key,
-        tokenizer=TokenizerEntry.model_validate(
-            {"kind": tokenizer.kind, "vocab_size": tokenizer.vocab_size, "fingerprint": tokenizer.fingerprint}
-        ),
+        tokenizer=TokenizerEntry.of(tokenizer),
         documents=len(corpus.documents),
         uses_end_of_text=separator is not None,
         start_id=start_id(tokenizer, new, train) if separator is None else separator,
