@@ -19,10 +19,11 @@ class Law:
     The ratio of a loss to that of the n-gram model (`ngrams.py`) is, with N parameters apart from the embedding, U
     tokens of training text, S updates, P passes and dropout d:
 
-        level + size (N / 1e5)^-size_power + text (U / 1e5)^-text_power + length (S' / 300)^-length_power
+        level + size (N' / 1e5)^-size_power + text (U / 1e5)^-text_power + length (S / 300)^-length_power
               + harm log²(1 + (P / P*)^6) / 36
 
-    with S' = S exp(-drag d²) and P* = passes (U / 1e5)^passes_text (N / 1e5)^passes_size exp(relief d).
+    with N' = N exp(-shrink d), since dropout takes capacity, and the harmless passes
+    P* = passes (U / 1e5)^passes_text (N / 1e5)^passes_size exp(relief d).
     """
 
     level: float
@@ -32,7 +33,7 @@ class Law:
     text_power: float
     length: float
     length_power: float
-    drag: float
+    shrink: float
     harm: float
     passes: float
     passes_text: float
@@ -42,12 +43,12 @@ class Law:
     def ratio(self, parameters: float, tokens: float, steps: float, passes: float, dropout: float) -> float:
         """The expected loss as a multiple of the n-gram model's."""
         harmless = self.harmless_passes(parameters, tokens, dropout)
-        effective = steps * math.exp(-self.drag * dropout**2)
+        effective = parameters * math.exp(-self.shrink * dropout)
         return float(
             self.level
-            + self.size * (parameters / 1e5) ** -self.size_power
+            + self.size * (effective / 1e5) ** -self.size_power
             + self.text * (tokens / 1e5) ** -self.text_power
-            + self.length * (effective / 300) ** -self.length_power
+            + self.length * (steps / 300) ** -self.length_power
             + self.harm * (math.log1p((passes / harmless) ** 6) / 6) ** 2
         )
 
@@ -58,17 +59,17 @@ class Law:
 
 
 LAW = Law(
-    level=0.753,
-    size=0.116,
-    size_power=0.359,
-    text=0.040,
-    text_power=0.341,
-    length=0.068,
-    length_power=0.865,
-    drag=10.0,
-    harm=0.425,
-    passes=11.2,
-    passes_text=-0.172,
-    passes_size=-0.237,
-    relief=5.9,
+    level=0.2803,
+    size=0.1724,
+    size_power=0.307,
+    text=0.3273,
+    text_power=0.1066,
+    length=0.1709,
+    length_power=0.5123,
+    shrink=8.366,
+    harm=0.5803,
+    passes=11.05,
+    passes_text=-0.2405,
+    passes_size=-0.218,
+    relief=5.121,
 )
