@@ -132,7 +132,7 @@ def ratios(law: Any, examples: Sequence[Example]) -> Tensor:
         + law.size * (effective / 1e5) ** -law.size_power
         + law.text * (U / 1e5) ** -law.text_power
         + law.length * (S / 300) ** -law.length_power
-        + law.harm * (torch.log1p((P / harmless) ** 6) / 6) ** 2
+        + law.harm * torch.log1p((P / harmless) ** 12) / 12
     )
 
 

@@ -20,7 +20,7 @@ class Law:
     tokens of training text, S updates, P passes and dropout d:
 
         level + size (N' / 1e5)^-size_power + text (U / 1e5)^-text_power + length (S / 300)^-length_power
-              + harm log²(1 + (P / P*)^6) / 36
+              + harm log(1 + (P / P*)^12) / 12
 
     with N' = N exp(-shrink d), since dropout takes capacity, and the harmless passes
     P* = passes (U / 1e5)^passes_text (N / 1e5)^passes_size exp(relief d).
@@ -49,7 +49,7 @@ class Law:
             + self.size * (effective / 1e5) ** -self.size_power
             + self.text * (tokens / 1e5) ** -self.text_power
             + self.length * (steps / 300) ** -self.length_power
-            + self.harm * (math.log1p((passes / harmless) ** 6) / 6) ** 2
+            + self.harm * math.log1p((passes / harmless) ** 12) / 12
         )
 
     def harmless_passes(self, parameters: float, tokens: float, dropout: float) -> float:
@@ -59,17 +59,17 @@ class Law:
 
 
 LAW = Law(
-    level=0.2803,
-    size=0.1724,
-    size_power=0.307,
-    text=0.3273,
-    text_power=0.1066,
-    length=0.1709,
-    length_power=0.5123,
-    shrink=8.366,
-    harm=0.5803,
-    passes=11.05,
-    passes_text=-0.2405,
-    passes_size=-0.218,
-    relief=5.121,
+    level=0.2775,
+    size=0.1925,
+    size_power=0.2941,
+    text=0.3128,
+    text_power=0.1025,
+    length=0.1736,
+    length_power=0.5181,
+    shrink=9.326,
+    harm=0.6388,
+    passes=14.46,
+    passes_text=-0.2044,
+    passes_size=-0.2633,
+    relief=6.212,
 )
