@@ -23,7 +23,7 @@ class Law:
               + harm log(1 + (P / P*)^12) / 12
 
     with N' = N exp(-shrink d), since dropout takes capacity, and the harmless passes
-    P* = passes (U / 1e5)^passes_text (N / 1e5)^passes_size exp(relief d).
+    P* = passes (1 + passes_text 1e5 / U) (N / 1e5)^passes_size exp(relief d).
     """
 
     level: float
@@ -54,22 +54,23 @@ class Law:
 
     def harmless_passes(self, parameters: float, tokens: float, dropout: float) -> float:
         """Passes over a text from which on the model memorizes it."""
-        of_text = (tokens / 1e5) ** self.passes_text * (parameters / 1e5) ** self.passes_size
-        return float(self.passes * of_text * math.exp(self.relief * dropout))
+        of_text = 1 + self.passes_text * 1e5 / tokens
+        of_model = (parameters / 1e5) ** self.passes_size * math.exp(self.relief * dropout)
+        return float(self.passes * of_text * of_model)
 
 
 LAW = Law(
-    level=0.2775,
-    size=0.1925,
-    size_power=0.2941,
-    text=0.3128,
-    text_power=0.1025,
-    length=0.1736,
-    length_power=0.5181,
-    shrink=9.326,
-    harm=0.6388,
-    passes=14.46,
-    passes_text=-0.2044,
-    passes_size=-0.2633,
-    relief=6.212,
+    level=0.3137,
+    size=0.1845,
+    size_power=0.3337,
+    text=0.2729,
+    text_power=0.1102,
+    length=0.1868,
+    length_power=0.5035,
+    shrink=9.081,
+    harm=0.5862,
+    passes=12.45,
+    passes_text=0.109,
+    passes_size=-0.2944,
+    relief=6.816,
 )
