@@ -1,9 +1,9 @@
 """The validation loss to expect of a training: a law fitted to small trainings on little text.
 
 The form follows Hoffmann et al. 2022 (arXiv:2203.15556): a level that the text sets, and terms that fall with the size
-of the model, the length of the training and the size of the text. Repeating a text helps less and less (Muennighoff et
-al. 2023, arXiv:2305.16264), and in this regime of small texts harms in the end: beyond a number of passes that grows
-with dropout, a model memorizes. docs/recipes.md has the trainings, the fit and its errors.
+of the model, the length of the training and the size of the text. A penalty is added for memorizing, as in Lovelace et
+al. 2026 (arXiv:2605.01640): beyond a number of passes that grows with dropout, reading a text again does harm.
+docs/recipes.md has the trainings, the fit and its errors.
 """
 
 from __future__ import annotations
