@@ -130,7 +130,7 @@ Context = Annotated[
         metavar="N",
         min=1,
         max=2**20,
-        help="Context length in tokens (default: as in training). A longer one needs rope or sinusoidal positions.",
+        help="Context length in tokens (default: as in training). A longer one needs other than learned positions.",
     ),
 ]
 Checkpoint = Annotated[str, typer.Option("--checkpoint", metavar="best|last|STEP", help="Weights of the run to load.")]

@@ -239,10 +239,14 @@ def _all_heads(config: ModelConfig, sequences: int) -> int:
     return sequences * config.block_size * config.n_head * config.head_dim
 
 
+_KEPT_BY_MLP = {"gelu": 2, "relu": 1, "relu2": 2, "swiglu": 4}
+"""Tensors as wide as the MLP's inside: before and after the nonlinearity, of ReLU only its result; of SwiGLU the gate
+and the value, the gate's SiLU and their product."""
+
+
 def _mlp(config: ModelConfig, sequences: int, item: int, device_type: str) -> int:
     """Bytes that a block's MLP keeps."""
-    # Before and after the nonlinearity; SwiGLU: gate and value, the gate's SiLU, their product.
-    kept = (4 if config.mlp == "swiglu" else 2) * config.mlp_width * item
+    kept = _KEPT_BY_MLP[config.mlp] * config.mlp_width * item
     if not config.n_expert:
         return sequences * config.block_size * kept
     if device_type == "cuda":

@@ -18,7 +18,7 @@ from gptcli.model.cost import FLOPS_FORMULA, cache_bytes, forward_flops, paramet
 from gptcli.model.devices import choose_device, choose_dtype
 from gptcli.model.memory import SamplingMemory, TrainingMemory, sampling_memory, training_memory
 
-NONLINEARITIES = {"gelu": "GELU", "relu2": "ReLU²", "swiglu": "SwiGLU"}
+NONLINEARITIES = {"gelu": "GELU", "relu": "ReLU", "relu2": "ReLU²", "swiglu": "SwiGLU"}
 
 
 @dataclass(frozen=True)
@@ -159,6 +159,7 @@ def activations(config: ModelConfig, batch_size: int, length: int) -> tuple[Stag
         "learned": [Stage("wpe", (T, C), 1, "position embeddings, added")],
         "sinusoidal": [Stage("sinusoids", (T, C), 1, "positions as sines and cosines, added")],
         "rope": [],
+        "none": [],
     }
     rotated = "queries by head" + (", rotated by position" if config.position == "rope" else "")
     router = [Stage("h.*.mlp.router", (B, T, config.n_expert), L, "a probability for each expert")]
