@@ -8,17 +8,17 @@ Letters: B sequences, T tokens each, C width, S tokens in the key-value cache, V
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from gptcli.bench.limits import matrix_rate, read_bandwidth, seconds_per_call
-from gptcli.bench.target import BenchOptions, BenchTarget, folder_target, preset_target
+from gptcli.bench.target import EFFECTIVE, BenchOptions, BenchTarget, folder_target, untrained_target
 from gptcli.checkpoints.finding import find_model
 from gptcli.config import DEFAULT_SEED, DtypeName, Quantization, RunConfig, SamplingConfig
 from gptcli.dataset.folder import Dataset
@@ -31,6 +31,7 @@ from gptcli.model.devices import choose_device_with_note, dtype_name, has_tf32, 
 from gptcli.model.gpt import GPT
 from gptcli.model.int8 import Int8GPT
 from gptcli.report.machine import device_name
+from gptcli.report.untrained import untrained
 from gptcli.training import runtime
 from gptcli.training.trainer import Trainer
 
@@ -122,6 +123,9 @@ def benchmark(
     model: str | Path | None = None,
     *,
     preset: str | None = None,
+    family: str | None = None,
+    vocab_size: int | None = None,
+    settings: Mapping[str, Any] | None = None,
     batch_size: int | None = None,
     length: int | None = None,
     seed: int = DEFAULT_SEED,
@@ -131,22 +135,26 @@ def benchmark(
     on_stage: Callable[[str], None] = lambda _stage: None,
     quiet: bool = True,
 ) -> SpeedReport:
-    """Measure training, prefill and decoding of a model, or of an untrained `preset`, on this machine.
+    """Measure training, prefill and decoding of a model, or of an untrained one, on this machine.
 
-    `model` is a run, a model folder or an `hf://` address; None is the newest run. `batch_size` is the number of
+    `model` is a run, a model folder or an `hf://` address; None is the newest run. `preset`, `family`, `vocab_size` and
+    `settings` describe an untrained model, as for `inspect`. `batch_size` is the number of
     sequences per update (default: one micro-batch) and of texts generated at once (default: 1); `length` the tokens per
     sequence (default: the context window). `on_stage` is called with the name of each part of the work; for None, first
     with the name of the newest run. Takes less than half a minute for a small model. Raises GptcliError.
     """
-    if model is not None and preset is not None:
-        raise UsageError("A model and `preset` cannot be used together.", "Ask for one at a time.")
+    changes = {"preset": preset, "family": family, "vocab_size": vocab_size} | dict(settings or {})
+    stated = [name for name, value in changes.items() if value is not None]
+    if model is not None and stated:
+        raise UsageError(f"A model and `{stated[0]}` cannot be used together.", "Ask for one at a time.")
     chosen, note = choose_device_with_note(device)
     if note:
         on_stage(f"on the CPU: {clause(note)}")
     options = BenchOptions(chosen, dtype, batch_size, length, seed, quantize)
     require_formats(dtype, quantize, chosen)  # before anything is measured
-    if preset is not None:
-        return measure(preset_target(preset, options), options.device, on_stage)
+    if stated:
+        shape = untrained(preset, family, vocab_size, settings or {}, EFFECTIVE)
+        return measure(untrained_target(shape, options), options.device, on_stage)
     path = find_model(model, quiet=quiet)
     if model is None:
         on_stage(f"{path}, the newest run")

@@ -206,9 +206,9 @@ def _attention(config: ModelConfig, sequences: int, item: int, device_type: str)
     projected, qk = row + 2 * shared, row + shared
     # Each head's normed queries and keys before the weights of the norm, in a 16-bit dtype also their copies.
     normed = qk * FLOAT32 * (1 if item == FLOAT32 else 2) if config.qk_norm else 0
-    if device_type == "mps" or (device_type == "cpu" and config.dropout):
-        # No fused kernel: queries, keys and values of every head and the probabilities in float32, with dropout also
-        # its mask and product.
+    if stores_scores(config, device_type):
+        # Queries, keys and values of every head and the probabilities in float32, with dropout also its mask and
+        # product.
         scores = sequences * config.n_head * config.block_size**2  # (B, H, T, T)
         kept = 3 * row * FLOAT32 + (3 if config.dropout else 1) * scores * FLOAT32
         return kept + normed + (projected * item if config.qk_norm and item == FLOAT32 else 0)
@@ -220,6 +220,11 @@ def _attention(config: ModelConfig, sequences: int, item: int, device_type: str)
         kept, keeps_projected = qk if turned else 0, True  # the values are a part of the projection
     mask = config.block_size**2 * item if config.sliding_window else 0
     return (kept + projected * keeps_projected) * item + normed + mask
+
+
+def stores_scores(config: ModelConfig, device_type: str) -> bool:
+    """Whether training stores the T × T matrix of each head: where torch has no fused kernel for attention."""
+    return device_type == "mps" or (device_type == "cpu" and config.dropout > 0)
 
 
 def _expands_heads(config: ModelConfig, item: int) -> bool:

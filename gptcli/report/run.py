@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from gptcli.config import differences
 from gptcli.errors import ModelFolderError
 from gptcli.interop.hub import model_name
 from gptcli.model.cost import parameter_count
-from gptcli.report.model import ModelReport, describe_model
+from gptcli.report.model import Basis, ModelReport, describe_model
 from gptcli.runs.budget import why_finished
 from gptcli.untrusted import strict_json
 
@@ -99,7 +99,7 @@ class Comparison:
     kind: str = "comparison"
 
 
-def describe_run(path: Path, batch_size: int | None, length: int) -> RunReport:
+def describe_run(path: Path, basis: Basis) -> RunReport:
     """Describe a run; its small files, best weights and newest checkpoint are verified.
 
     The notes name damaged weights and checkpoints. Raises ModelFolderError if the small files are damaged.
@@ -108,10 +108,9 @@ def describe_run(path: Path, batch_size: int | None, length: int) -> RunReport:
     train = run.config.train
     checkpoint, notes = newest_checkpoint(path)
     progress = checkpoint.progress if checkpoint else Progress()
-    size = batch_size or train.micro_batch_size or train.batch_size
     model = describe_model(
-        *(model_name(path), run.config.model, size, length, train.dtype),
-        samples=batch_size or 1,
+        *(model_name(path), run.config.model, replace(basis, dtype=basis.dtype or train.dtype)),
+        sequences=train.micro_batch_size or train.batch_size,
         activation_checkpointing=train.activation_checkpointing,
     )
     return RunReport(
