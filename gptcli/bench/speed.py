@@ -17,7 +17,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from gptcli.bench.lengths import LengthSpeed, measure_lengths
 from gptcli.bench.limits import matrix_rate, read_bandwidth, seconds_per_call
+from gptcli.bench.peak import peak_memory, reset_peak
 from gptcli.bench.target import EFFECTIVE, BenchOptions, BenchTarget, folder_target, untrained_target
 from gptcli.checkpoints.finding import find_model
 from gptcli.config import DEFAULT_SEED, DtypeName, Quantization, RunConfig, SamplingConfig
@@ -69,6 +71,9 @@ class TrainingSpeed:
     mfu: float
     """Share of the measured matrix rate: the "model FLOPs utilization" of PaLM (Chowdhery et al. 2022), which divides
     by the advertised rate."""
+    peak_memory: int | None
+    """Peak memory in bytes; None where the system does not say. On CUDA what tensors allocated, on a CPU all resident
+    memory of the process."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,7 @@ class PrefillSpeed:
     flops_per_second: float
     mfu: float
     """Share of the measured matrix rate. With 8-bit weights the rate is that of float32."""
+    peak_memory: int | None
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,7 @@ class DecodingSpeed:
     bytes_per_second: float
     """Weights and cached keys and values, each read once per step."""
     bandwidth_share: float
+    peak_memory: int | None
 
 
 @dataclass(frozen=True)
@@ -116,6 +123,8 @@ class SpeedReport:
     training: TrainingSpeed
     prefill: PrefillSpeed
     decoding: DecodingSpeed
+    lengths: tuple[LengthSpeed, ...]
+    """One more token at several lengths, with and without the cache."""
     kind: str = "speed"
 
 
@@ -168,12 +177,15 @@ def measure(target: BenchTarget, device: torch.device, on_stage: Callable[[str],
     rates = _Rates(device)
     bandwidth = read_bandwidth(device)
     on_stage("training")
+    reset_peak(device)
     training = _training(new_trainer(target.config, target.dataset, device), rates)
     on_stage("prefill and decoding")
     model = target.load()
     with cpu_threads(decoding_threads(model.model, target.samples)):
         prefill = _prefill(model, target, _Rates(device) if has_tf32(device) else rates)  # loaded models avoid TF32
         decoding = _decoding(model, target, bandwidth)
+        on_stage("lengths, with and without the cache")
+        lengths = measure_lengths(model.model)
     return SpeedReport(
         name=target.name,
         device=str(device),
@@ -185,6 +197,7 @@ def measure(target: BenchTarget, device: torch.device, on_stage: Callable[[str],
         training=training,
         prefill=prefill,
         decoding=decoding,
+        lengths=lengths,
     )
 
 
@@ -222,11 +235,13 @@ def _training(trainer: Trainer, rates: _Rates) -> TrainingSpeed:
         tokens_per_second=sequences * length / seconds,
         flops_per_second=flops_per_second,
         mfu=flops_per_second / rate,
+        peak_memory=peak_memory(trainer.device),
     )
 
 
 def _prefill(model: LoadedModel, target: BenchTarget, rates: _Rates) -> PrefillSpeed:
-    tokens = target.config.model.block_size
+    tokens, device = target.config.model.block_size, model.model.wte.weight.device
+    reset_peak(device)
     taken = [sample.first_token_seconds for sample in _generated(model, target, tokens, 1, samples=1)]
     seconds = median(value for value in taken if value is not None)
     flops_per_second = prefill_flops(model.model.config, tokens) / seconds
@@ -237,11 +252,14 @@ def _prefill(model: LoadedModel, target: BenchTarget, rates: _Rates) -> PrefillS
         tokens_per_second=tokens / seconds,
         flops_per_second=flops_per_second,
         mfu=flops_per_second / rates[dtype_name(model.model.wte.weight.dtype)],
+        peak_memory=peak_memory(device),
     )
 
 
 def _decoding(model: LoadedModel, target: BenchTarget, bandwidth: float) -> DecodingSpeed:
     length, sequences = target.config.model.block_size, target.samples
+    device = model.model.wte.weight.device
+    reset_peak(device)
     prompt = max(1, length // 2)
     tokens = min(MAX_DECODED, max(2, length - prompt))
     taken = [sample.tokens_per_second for sample in _generated(model, target, prompt, tokens, samples=sequences)]
@@ -257,6 +275,7 @@ def _decoding(model: LoadedModel, target: BenchTarget, bandwidth: float) -> Deco
         tokens_per_second=sequences * steps_per_second,
         bytes_per_second=bytes_per_second,
         bandwidth_share=bytes_per_second / bandwidth,
+        peak_memory=peak_memory(device),
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.text import Text
 
-from gptcli.errors import UsageError, counted, size
+from gptcli.errors import UsageError, counted, size, with_prefix
 from gptcli.report.datasets import DatasetList
 from gptcli.report.inspection import CorpusList, PresetList, Report, as_json
 from gptcli.report.machine import MachineReport
@@ -15,8 +16,11 @@ from gptcli.report.model import ModelReport
 from gptcli.report.run import Comparison, RunList, RunReport, RunSummary
 from gptcli.report.text import DatasetReport, TextReport, TokenizerReport, TokensReport
 from gptcli.ui import data_reports, model_costs
+from gptcli.ui.chart import MARK, axis, curve
 from gptcli.ui.console import Output, wording
-from gptcli.ui.tables import facts, left, right, table
+from gptcli.ui.tables import facts, left, operations, right, table
+
+PLOT_WIDTH, PLOT_HEIGHT = 78, 14
 
 
 def show_report(report: Report, output: Output, *, lengths: bool = False) -> None:
@@ -108,12 +112,21 @@ def _loss_at(loss: float | None, step: int | None) -> str | None:
 
 
 def _run_list(report: RunList) -> RenderableType:
-    columns = [*left("run", "preset"), *right("step", "best loss", "size"), *left("state")]
+    columns = [
+        *left("run", "preset"),
+        *right("parameters", "step", "tokens", "FLOPs", "per param."),
+        *right("best loss", "size"),
+        *left("state"),
+    ]
     rows = [
         (
             run.name,
             run.preset,
+            run.parameters,
             _steps(run),
+            _brief(run.tokens),
+            None if run.flops is None else operations(run.flops),
+            run.tokens_per_parameter,
             _loss_at(run.best_val_loss, None),
             size(run.bytes),
             run.problem or run.state,
@@ -121,6 +134,10 @@ def _run_list(report: RunList) -> RenderableType:
         for run in report.runs
     ]
     return table(f"Runs in {report.root}", columns, rows)
+
+
+def _brief(count: int | None) -> str | None:
+    return None if count is None else with_prefix(count, "").strip()
 
 
 def _steps(run: RunSummary) -> str:
@@ -138,7 +155,20 @@ def _comparison(report: Comparison) -> list[RenderableType]:
     return [
         table("Results that differ" + ("" if results else " (none)"), columns, results),
         table(f"Configuration that differs{same}", columns, config),
+        *_curves(report, one, other),
     ]
+
+
+def _curves(report: Comparison, one: str, other: str) -> list[RenderableType]:
+    """Both validation losses in one plot, if both runs were evaluated."""
+    lines, marks = ([(float(item.step), item.val_loss) for item in run] for run in report.evaluations)
+    if not lines or not marks:
+        return []
+    x_end = max(int(step) for step, _ in (*lines, *marks))
+    drawn = curve(lines, marks, x_end=x_end, width=PLOT_WIDTH, height=PLOT_HEIGHT) + axis(x_end=x_end, width=PLOT_WIDTH)
+    chart = Text("\n".join(drawn), "cyan", no_wrap=True)
+    chart.highlight_regex(MARK, "yellow")
+    return [Group(Text(f"Validation loss: {one} (line) and {other} ({MARK})", "bold"), chart)]
 
 
 def _shortened(value: object) -> object:
