@@ -16,6 +16,7 @@ from gptcli.runs.decision import Resume
 from gptcli.runs.events import (
     CheckpointBegun,
     CheckpointSaved,
+    CompilingBegun,
     EvalMetrics,
     EvalProgress,
     Event,
@@ -258,8 +259,9 @@ class Session:
         yield from self.saving.checkpoint(self.progress, self.trainer.state(), is_last)
         self._mark()
 
-    def _compile(self) -> Iterator[Note]:
+    def _compile(self) -> Iterator[Note | CompilingBegun]:
         if self.trainer.will_compile(pays_on_cpu=self.pays_compiling):
+            yield CompilingBegun()
             yield Note("Compiling the model, which takes from ten seconds to a few minutes.")
         if note := self.trainer.compile(pays_on_cpu=self.pays_compiling):
             yield Note(note)

@@ -18,7 +18,7 @@ from gptcli.report.text import DatasetReport, TextReport, TokenizerReport, Token
 from gptcli.ui import data_reports, model_costs
 from gptcli.ui.chart import MARK, axis, curve
 from gptcli.ui.console import Output, wording
-from gptcli.ui.tables import facts, left, operations, right, table
+from gptcli.ui.tables import facts, left, right, table
 
 PLOT_WIDTH, PLOT_HEIGHT = 78, 14
 
@@ -114,7 +114,7 @@ def _loss_at(loss: float | None, step: int | None) -> str | None:
 def _run_list(report: RunList) -> RenderableType:
     columns = [
         *left("run", "preset"),
-        *right("parameters", "step", "tokens", "FLOPs", "per param."),
+        *right("params", "step", "tokens", "FLOPs", "per param"),
         *right("best loss", "size"),
         *left("state"),
     ]
@@ -122,10 +122,10 @@ def _run_list(report: RunList) -> RenderableType:
         (
             run.name,
             run.preset,
-            run.parameters,
+            _brief(run.parameters),
             _steps(run),
             _brief(run.tokens),
-            None if run.flops is None else operations(run.flops),
+            _brief(run.flops),
             run.tokens_per_parameter,
             _loss_at(run.best_val_loss, None),
             size(run.bytes),
@@ -137,7 +137,7 @@ def _run_list(report: RunList) -> RenderableType:
 
 
 def _brief(count: int | None) -> str | None:
-    return None if count is None else with_prefix(count, "").strip()
+    return None if count is None else with_prefix(count, "").replace(" ", "")
 
 
 def _steps(run: RunSummary) -> str:
