@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 OUTPUT_PANEL, MACHINE_PANEL, MODEL_PANEL, TEXT_PANEL = "Output", "Machine", "Model", "Text"
 
-_OTHER_FLAGS = {"tokenizer.kind": "--tokenizer"}
+_OTHER_FLAGS = {"tokenizer.kind": "--tokenizer", "train.loggers": "--logger"}
 """Flags that are not the last part of the field's name."""
 
 

@@ -85,6 +85,9 @@ def train(
     save_every: Annotated[int | None, setting("train.save_every", "N", panel=RHYTHM)] = None,
     sample_every: Annotated[int | None, setting("train.sample_every", "N", panel=RHYTHM)] = None,
     log_every: Annotated[int | None, setting("train.log_every", "N", panel=RHYTHM)] = None,
+    loggers: Annotated[
+        list[str] | None, setting("train.loggers", "NAME", panel=options.OUTPUT_PANEL, note="Can be repeated.")
+    ] = None,
     tokenizer: options.TokenizerKind = None,
     vocab_size: options.VocabSize = None,
     val_fraction: options.ValFraction = None,
