@@ -141,7 +141,7 @@ class Trackio:
         with redirect_stdout(io.StringIO()):
             if best_val_loss is not None:
                 self._run.log({"best_val_loss": best_val_loss})
-            self._run.finish()  # type: ignore[no-untyped-call]
+            self._trackio.finish()  # type: ignore[no-untyped-call]
 
 
 TRACKERS: dict[str, Callable[[str, Settings, str | None], Tracker]] = {

@@ -186,3 +186,6 @@ def test_trackio(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (found,) = trackio.Api().runs(f"tests-{tmp_path.name}")
     assert found.name == trackers._known_ids(path)["trackio"]
     assert found.config["optim.lr"] == 0.01
+    from trackio import context_vars
+
+    assert context_vars.current_run.get() is None, "at exit it would print on standard output"
