@@ -55,7 +55,7 @@ class Frame:
         return (self.step, self.clock, self.phase, figures, self.sample, self.notice, self.losses.added)
 
     def lines(self, console: Console) -> list[Text]:
-        """The lines for a terminal, none wider than it, and fewer than it has."""
+        """The lines for a terminal, none wider than it, and not more than it has."""
         columns, ascii_only = max(1, console.width - ECHO_WIDTH), console.options.ascii_only
         lines = [self._head(columns, ascii_only=ascii_only), *_figure_lines(self.phase, self.figures, columns)]
         notice = [*Text(self.notice, "yellow").wrap(console, columns)] if self.notice else []
@@ -65,7 +65,7 @@ class Frame:
         height = min(height, max(room - len(sample) - 2, LOWEST_CURVE if not sample else 0))
         if self.losses and not ascii_only and height >= LOWEST_CURVE - 2:
             lines += self._curve(columns, height)
-        return [*lines, *sample, *notice][: max(1, console.height - 1)]
+        return [*lines, *sample, *notice][: max(1, console.height)]
 
     def _head(self, columns: int, *, ascii_only: bool) -> Text:
         begin, end = f"step {self.step:,}/{self.max_steps:,} ", f" {self.clock or '-:--'} left"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import importlib.util
 import math
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -177,13 +178,15 @@ def test_wandb(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_trackio(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))  # read when the package is imported
     pytest.importorskip("trackio", reason="trackio is not installed")
-    monkeypatch.setenv("TRACKIO_PROJECT", f"tests-{tmp_path.name}")
+    project = f"tests-{uuid.uuid4().hex}"
+    monkeypatch.setenv("TRACKIO_PROJECT", project)
     path = tmp_path / "book"
     run(dataset, path, flags("trackio"))
     import trackio
 
-    (found,) = trackio.Api().runs(f"tests-{tmp_path.name}")
+    (found,) = trackio.Api().runs(project)
     assert found.name == trackers._known_ids(path)["trackio"]
     assert found.config["optim.lr"] == 0.01
     from trackio import context_vars
