@@ -16,6 +16,9 @@ from gptcli.runs.events import CheckpointSaved, Event, RunFinished, SampleDrawn
 from gptcli.runs.logs import scalars
 from gptcli.storage import disk_errors
 
+CHARTS = {"loss": {"training and validation": ["Multiline", ["train/loss", "val/loss"]]}}
+"""Charts with several curves, in the tab "Custom Scalars"."""
+
 
 class TensorBoardLog:
     """Writes events as scalars and text; each step has each of them at most once, also after resumes."""
@@ -28,6 +31,7 @@ class TensorBoardLog:
         self._hook, threading.excepthook = threading.excepthook, self._ignore_disk_errors
         with disk_errors(run):
             self._writer = SummaryWriter(str(run), purge_step=step + 1)
+            self._writer.add_custom_scalars(CHARTS)
             self._writer.add_text("config", f"```toml\n{to_toml(config)}\n```", step + 1)
 
     def write(self, event: Event) -> None:
