@@ -76,6 +76,14 @@ class AttentionMaps:
     def heads(self) -> int:
         return int(self.scores.shape[1])
 
+    def position(self, head: str) -> tuple[int, int]:
+        """Layer and head of a name such as `0.2`. Raises UsageError for a head that the model does not have."""
+        parts = [int(part) if part.isascii() and part.isdigit() else -1 for part in head.split(".")]
+        if len(parts) != 2 or not (0 <= parts[0] < self.layers and 0 <= parts[1] < self.heads):
+            hint = f"Use a layer and a head, from 0.0 to {self.layers - 1}.{self.heads - 1}."
+            raise UsageError(f"`head = {head}` is no head of this model.", hint)
+        return parts[0], parts[1]
+
     def figures(self, layer: int, head: int) -> HeadFigures:
         """The figures of one head."""
         T = len(self.tokens)

@@ -12,9 +12,9 @@ from gptcli.model.gpt import GPT
 
 @torch.inference_mode()
 def residual_stream(model: GPT, ids: Sequence[int]) -> tuple[list[Tensor], Tensor | None]:
-    """The input of each block and the output of the last one, L + 1 of (1, T, C); and the rotation (2, T, 1, D), if any.
+    """The input of each block and the output of the last one, L + 1 of (1, T, C); and the rotation (2, T, 1, D).
 
-    It passes through the model's own blocks, without a cache.
+    The text passes through the model's own blocks, without a cache.
     """
     device = model.wte.weight.device
     x, rotation = model.embed(torch.tensor([ids], device=device), slice(len(ids)))

@@ -71,5 +71,5 @@ def test_neighbours_are_sorted_by_the_cosine_of_embeddings() -> None:
 
 
 def test_several_tokens_have_no_neighbours() -> None:
-    with pytest.raises(UsageError, match="2 tokens.*'a', 'b'"):
+    with pytest.raises(UsageError, match=r"2 tokens.*'a', 'b'"):
         loaded(random_model(variant("gpt2"))).neighbours("ab")
