@@ -1,4 +1,4 @@
-"""A run, or several side by side, as `gptcli report` shows them: course, recipe, and for one run what the model does."""
+"""A run, or several to compare, as `gptcli report` shows them: its log, its recipe, and what the model does."""
 
 from __future__ import annotations
 
@@ -91,7 +91,9 @@ def _run_folders(runs: Sequence[str | Path], *, quiet: bool) -> list[Path]:
     if not paths:
         raise UsageError("There is no run under runs/ yet.", "Train one, or name a run folder.")
     if len(paths) > MOST_RUNS:
-        raise UsageError(f"{len(paths):,} runs were given.", f"Give {MOST_RUNS} at most: more curves cannot be told apart.")
+        raise UsageError(
+            f"{len(paths):,} runs were given.", f"Give {MOST_RUNS} at most: more curves cannot be told apart."
+        )
     for path in paths:
         if not is_run(path):
             raise UsageError(f"'{path}' is no run folder.", "Name the folder of a run, such as runs/book.")
@@ -117,9 +119,7 @@ def look_inside(model: LoadedModel, text: str | None = None) -> Inside:
 
     Raises as `LoadedModel.attention` does.
     """
-    samples = model.generate(
-        "", max_new_tokens=SAMPLE_TOKENS, num_samples=SAMPLES, seed=SEED, logprobs=ALTERNATIVES
-    )
+    samples = model.generate("", max_new_tokens=SAMPLE_TOKENS, num_samples=SAMPLES, seed=SEED, logprobs=ALTERNATIVES)
     used = text if text is not None else _long_enough([sample.text for sample in samples], model)
     attention = model.attention(used)
     counts: dict[str, int] = {}
