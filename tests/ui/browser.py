@@ -60,7 +60,7 @@ class Page:
         """Move the pointer to the middle of an element."""
         place = self.run(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
-            " e.scrollIntoView({block: 'center'});"
+            " e.scrollIntoView({block: 'center', behavior: 'instant'});"
             " const r = e.getClientRects()[0]; return [r.x + r.width / 2, r.y + r.height / 2]; })()"
         )
         self.send("Input.dispatchMouseEvent", type="mouseMoved", x=place[0], y=place[1])
