@@ -152,10 +152,7 @@ def _neighbours(model: LoadedModel, tokens: Sequence[str]) -> list[Neighbours]:
 
 
 def _differences(runs: Sequence[RunReport]) -> tuple[Setting, ...]:
-    flat = [{"data": (run.data, run.data_fingerprint)} | flatten(run.config) for run in runs]
+    flat = [{"data": f"{run.data} ({run.data_fingerprint[:8]})"} | flatten(run.config) for run in runs]
     keys = ["data", *sorted({key for one in flat for key in one if key != "data"})]
     rows = (Setting(key, tuple(one.get(key) for one in flat)) for key in keys)
-    different = (row for row in rows if any(value != row.values[0] for value in row.values))
-    return tuple(
-        Setting(row.key, tuple(name for name, _ in row.values)) if row.key == "data" else row for row in different
-    )
+    return tuple(row for row in rows if any(value != row.values[0] for value in row.values))

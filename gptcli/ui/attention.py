@@ -111,7 +111,7 @@ def _color(probability: float) -> Color:
 def _show_head(maps: AttentionMaps, layer: int, head: int, output: Output) -> None:
     """A row for each token, with its attention to each earlier token in percent."""
     names = [shown(token) for token in maps.tokens]
-    label = min(LABEL, max(map(cell_len, names)))
+    label = 1 + min(LABEL, max(map(cell_len, names)))
     count = len(names)
     if output.out.is_terminal:
         count = min(count, (output.out.width - label) // CELL)
@@ -122,7 +122,7 @@ def _show_head(maps: AttentionMaps, layer: int, head: int, output: Output) -> No
     ]
     shades = colored(output.out)
     for row in range(count):
-        line = Text(set_cell_size(names[row], label))
+        line = Text(set_cell_size(names[row], label - 1) + " ")
         for column in range(count):
             p = maps.probabilities[layer, head, row, column]
             text = f"{100 * p:{CELL - 1}.0f} " if maps.visible[layer, row, column] else " " * CELL

@@ -26,9 +26,7 @@ def show_lens(lens: LogitLens, output: Output) -> None:
         for place, token in enumerate(lens.tokens)
     ]
     columns = left("token", "next", *layer_names(len(lens.layers)))
-    output.show(
-        table("Most likely next token in %, read after each block (bold: the one that comes next)", columns, rows)
-    )
+    output.show(table("Most likely next token after each block, in % (bold: it does come next)", columns, rows))
 
 
 def layer_names(count: int) -> list[str]:

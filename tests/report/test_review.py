@@ -108,7 +108,8 @@ def test_several_runs(run: Path, tmp_path: Path) -> None:
     different = {setting.key: setting.values for setting in both.differences}
     assert different["optim.lr"] == (0.01, 0.02)
     assert different["train.eval_every"] == (5, 10)
-    assert different["data"] == ("data", "data"), "the same name, and another fingerprint"
+    names = [one.run.data_fingerprint[:8] for one in both.runs]
+    assert different["data"] == tuple(f"data ({name})" for name in names)
     assert "model.n_embd" not in different
 
 

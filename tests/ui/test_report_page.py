@@ -173,8 +173,10 @@ def test_several_runs(run: Path, tmp_path: Path) -> None:
     assert all(chart["names"] == ["a <b> & c", "other"] for chart in charts)
     assert charts[0]["unit"] == "tokens", "a step is not the same in both"
     assert [points[-1][0] for points in charts[0]["xs"]] == [20 * 4 * 16, 20 * 8 * 16]
+    assert "by the byte" in found.text, "they have different characters"
     alike = report_page(gptcli.review(run, run))
     assert '"unit":"step"' in alike
+    assert "by the byte" not in alike
     assert MARKUP not in alike
 
 

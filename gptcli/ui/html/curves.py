@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from gptcli.report.history import LoggedStep
+from gptcli.report.history import LoggedEvaluation, LoggedStep
 from gptcli.report.review import RunReview
 from gptcli.ui.html.chart import Chart, Line, Mark, Point
 
@@ -40,16 +40,14 @@ def _several(runs: Sequence[RunReview]) -> Iterator[Chart]:
     alike = len(set(sizes)) == 1
     unit, scales = ("step", [1] * len(runs)) if alike else ("tokens", sizes)
     own = list(zip(runs, scales, run_names(runs), strict=True))
-    validation = [
-        Line(name, [(one.step * scale, one.loss) for one in run.history.evaluations], number)
-        for number, (run, scale, name) in enumerate(own)
-    ]
-    best = [
-        Mark((step * scale, loss), "", number)
-        for number, (run, scale, _) in enumerate(own)
-        for step, loss in _best(run)
-    ]
-    yield Chart("Validation loss", "nats per token", unit, validation, log=True, best=best)
+    loss = _bits_per_byte if different_tokens(runs) else _nats_per_token
+    loss_unit = "nats per token" if loss is _nats_per_token else "bits per byte"
+    validation, best = [], []
+    for number, (run, scale, name) in enumerate(own):
+        points = [(one.step * scale, found) for one in run.history.evaluations if (found := loss(one)) is not None]
+        validation.append(Line(name, points, number))
+        best += [Mark(point, "", number) for point in sorted(points, key=lambda point: point[1])[:1]]
+    yield Chart("Validation loss", loss_unit, unit, validation, log=True, best=best)
     figures = {"Training loss": ("nats per token", _training_loss, True, False)} | _FIGURES
     for title, (value_unit, value, log, from_zero) in figures.items():
         lines = [
@@ -70,6 +68,19 @@ def _points(run: RunReview, value: Callable[[LoggedStep], float | None], scale: 
 def _best(run: RunReview) -> list[tuple[int, float]]:
     """The evaluation with the lowest loss, if there is one."""
     return sorted(((one.step, one.loss) for one in run.history.evaluations), key=lambda place: place[1])[:1]
+
+
+def _nats_per_token(evaluation: LoggedEvaluation) -> float | None:
+    return evaluation.loss
+
+
+def _bits_per_byte(evaluation: LoggedEvaluation) -> float | None:
+    return evaluation.bits_per_byte
+
+
+def different_tokens(runs: Sequence[RunReview]) -> bool:
+    """Whether runs have different tokenizers, so that a loss per token says nothing about which one is better."""
+    return len({(run.run.config["model"]["vocab_size"], str(run.run.config["tokenizer"])) for run in runs}) > 1
 
 
 def tokens_per_step(run: RunReview) -> int:

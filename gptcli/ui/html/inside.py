@@ -11,12 +11,14 @@ import numpy as np
 
 from gptcli.generation.attention import AttentionMaps, HeadFigures
 from gptcli.generation.lens import LogitLens, Neighbours, Prediction
+from gptcli.generation.logprobs import Candidate
 from gptcli.generation.positions import PositionEncoding
+from gptcli.ui.console import printable
 from gptcli.ui.html.chart import Chart, Line
 from gptcli.ui.html.page import data, escaped, table
 from gptcli.ui.lens import layer_names
-from gptcli.ui.surprise import visible
-from gptcli.ui.tokens import shown
+from gptcli.ui.surprise import NEWLINE
+from gptcli.ui.tokens import in_text, shown
 
 MOST_TOKENS, FEWEST_TOKENS = 40, 8
 MAP_BYTES = 450_000
@@ -43,15 +45,16 @@ def attention(maps: AttentionMaps) -> str:
     count = min(len(maps.tokens), MOST_TOKENS, max(FEWEST_TOKENS, fitting))
     heads = list(maps.every_head())
     tokens = "".join(
-        f'<span data-token="{place}">{escape(visible(token))}</span>' for place, token in enumerate(maps.tokens[:count])
+        f'<span data-token="{place}">{escape(_in_text(token))}</span>'
+        for place, token in enumerate(maps.tokens[:count])
     )
     first = heads[0]
     label = escaped(f"Attention of head {_name(first)}, a row for each token: mostly {_LOOKS[first.looks_at]}.")
     wide = " wide" if maps.heads > HEADS_BESIDE else ""
     return (
         f'<div class="attention{wide}" id="attention-view">\n'
-        f'<div><div class="heads" role="group" aria-label="Heads">{_buttons(maps, heads)}</div>\n'
-        '<fieldset class="views"><legend>Show</legend>'
+        f'<div class="heads" role="group" aria-label="Heads">{_buttons(maps, heads)}</div>\n'
+        '<div class="controls"><fieldset class="views"><legend>Show</legend>'
         '<label><input type="radio" name="view" value="p" checked> probabilities</label> '
         '<label><input type="radio" name="view" value="s"> scores</label> '
         '<label><input type="radio" name="view" value="masked"> scores after the mask</label></fieldset>\n'
@@ -59,10 +62,14 @@ def attention(maps: AttentionMaps) -> str:
         "map a row is a token, and a column is a token that it looks at.</p>\n"
         '<div class="text strip" id="attention-text" tabindex="0" role="group" aria-label="The text; the arrow keys go '
         f'from token to token">{tokens}</div>\n<p id="attention-says" aria-live="polite"></p></div>\n'
-        f'<div><h3>Head <span id="head-name">{_name(first)}</span></h3>\n'
+        f'<div class="large"><h3>Head <span id="head-name">{_name(first)}</span></h3>\n'
         f'<canvas id="map" role="img" aria-label="{label}"></canvas></div>\n</div>\n'
         f"{data('attention-data', _attention_data(maps, heads, count))}"
     )
+
+
+def _in_text(token: Candidate) -> str:
+    return printable(in_text(token)).replace("\n", f"{NEWLINE}\n")
 
 
 def _name(head: HeadFigures) -> str:

@@ -14,11 +14,12 @@ from gptcli.report.run import RunReport
 from gptcli.ui.console import wording
 from gptcli.ui.html import inside, samples
 from gptcli.ui.html.bars import memory_bar, parameter_bar
-from gptcli.ui.html.curves import curves, run_names
+from gptcli.ui.html.curves import curves, different_tokens, run_names
 from gptcli.ui.html.page import escaped, page, table
 
 SHORT_FROM = 1_000_000
 """Counts from here on have three digits and a prefix."""
+_PER_BYTE = "<p>These runs have different tokens, so their validation losses are compared by the byte of text.</p>\n"
 Section = tuple[str, str]
 """Heading and markup."""
 
@@ -160,6 +161,7 @@ def _comparison(review: Review, names: Sequence[str]) -> list[Section]:
             f'<i class="swatch c{place} d{place % 4}"></i>{escaped(name)}',
             escaped(one.run.summary.state),
             "–" if one.run.summary.best_val_loss is None else f"{one.run.summary.best_val_loss:.4f}",
+            _bits_per_byte(one),
             "–" if one.run.summary.best_step is None else f"{one.run.summary.best_step:,}",
             f"{one.run.summary.step or 0:,}",
             _short(one.run.tokens),
@@ -170,7 +172,7 @@ def _comparison(review: Review, names: Sequence[str]) -> list[Section]:
         )
         for place, (name, one) in enumerate(zip(names, review.runs, strict=True))
     ]
-    head = ("run", "state", "best loss", "at step", "steps", "tokens", "parameters", "arithmetic", "time", "size")
+    results = "best loss", "bits per byte", "at step", "steps", "tokens", "parameters", "arithmetic", "time", "size"
     settings = [(escaped(one.key), *(_cell(value) for value in one.values)) for one in review.differences]
     texts = "".join(
         f"<h3>{escaped(name)}</h3>\n{samples.last(one.history)}" for name, one in zip(names, review.runs, strict=True)
@@ -178,11 +180,18 @@ def _comparison(review: Review, names: Sequence[str]) -> list[Section]:
     notes = "".join(f'<p class="warning">{escaped(note)}</p>\n' for one in review.runs for note in one.notes)
     different = table(("setting", *map(escaped, names)), settings) if settings else "<p>None.</p>\n"
     return [
-        ("Runs", notes + table(head, rows, range(2, 10))),
-        ("Curves", curves(review.runs)),
+        ("Runs", notes + table(("run", "state", *results), rows, range(2, 11))),
+        ("Curves", (_PER_BYTE if different_tokens(review.runs) else "") + curves(review.runs)),
         ("Settings that differ", different),
         ("Last samples", texts),
     ]
+
+
+def _bits_per_byte(review: RunReview) -> str:
+    """Bits per byte at the best evaluation."""
+    step = review.run.summary.best_step
+    found = [one.bits_per_byte for one in review.history.evaluations if one.step == step]
+    return "–" if not found or found[0] is None else f"{found[0]:.4f}"
 
 
 def _cell(value: Any) -> str:
