@@ -78,13 +78,16 @@ class Page:
             thrown + logged + [json.dumps(event["args"]) for event in self._browser.named("Runtime.consoleAPICalled")]
         )
 
-    def picture(self, path: Path, selector: str | None = None) -> None:
-        """A picture of the whole page, or of an element."""
+    def picture(self, path: Path, first: str = "html", last: str | None = None, margin: int = 20) -> None:
+        """A picture from one element to another with a margin; by default of the whole page."""
+        ends = json.dumps([first, last or first])
         box = self.run(
-            f"(() => {{ const r = document.querySelector({json.dumps(selector or 'html')}).getBoundingClientRect();"
-            " return [r.x + scrollX, r.y + scrollY, r.width, r.height]; })()"
+            f"(() => {{ const [a, b] = {ends}.map((e) => document.querySelector(e).getBoundingClientRect());"
+            " return [a.x + scrollX, a.y + scrollY, Math.max(a.right, b.right) - a.x, b.bottom - a.y]; })()"
         )
-        clip = dict(zip(("x", "y", "width", "height"), box, strict=True)) | {"scale": 1}
+        x, y, width, height = box
+        top = min(y, margin)
+        clip = {"x": x - margin, "y": y - top, "width": width + 2 * margin, "height": height + top + margin, "scale": 1}
         answer = self.send("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(answer["data"]))
 
@@ -161,3 +164,7 @@ def running_browser(program: str, folder: Path) -> Iterator[Browser]:
         os.close(from_browser[0])
         process.terminate()
         process.wait(PATIENCE)
+
+
+if __name__ == "__main__":  # `make browser` asks whether there is one
+    raise SystemExit(0 if find_browser() else "no Chromium here")
