@@ -15,6 +15,7 @@ from gptcli.errors import ModelFolderError, UsageError
 from gptcli.generation.attention import AttentionMaps
 from gptcli.generation.lens import LogitLens, Neighbours
 from gptcli.generation.loaded_model import LoadedModel, load
+from gptcli.generation.norms import LayerNorms, layer_norms
 from gptcli.generation.positions import PositionEncoding, position_encoding
 from gptcli.generation.stream import Sample
 from gptcli.report.history import History, read_history
@@ -35,11 +36,12 @@ class Inside:
     samples: tuple[Sample, ...]
     """Texts from an empty prompt, generated for this review with fixed seeds, with the likeliest tokens."""
     text: str
-    """The text of `attention` and `lens`: the one that was given, or the first sample."""
+    """The text of `attention`, `lens` and `norms`: the one that was given, or the first sample."""
     attention: AttentionMaps
     lens: LogitLens
     neighbours: tuple[Neighbours, ...]
     """Of the most frequent tokens of the text."""
+    norms: LayerNorms
     positions: PositionEncoding
 
 
@@ -132,6 +134,7 @@ def look_inside(model: LoadedModel, text: str | None = None) -> Inside:
         attention=attention,
         lens=model.lens(used),
         neighbours=tuple(_neighbours(model, frequent)),
+        norms=layer_norms(model.model, [token.id for token in attention.tokens]),
         positions=position_encoding(model.model),
     )
 

@@ -13,7 +13,7 @@ import pytest
 
 import gptcli
 from gptcli.errors import UsageError
-from gptcli.generation.positions import position_encoding
+from gptcli.generation.positions import MOST_DISTANCES, position_encoding
 from gptcli.report.history import read_history
 from gptcli.report.review import Review
 from gptcli.storage import FolderLock
@@ -162,3 +162,10 @@ def test_positions_are_alike_by_their_distance(kind: str) -> None:
         rows = model.wpe.weight.numpy()
         cosines = [rows[t] @ rows[t + 2] / np.linalg.norm(rows[t]) / np.linalg.norm(rows[t + 2]) for t in range(T - 2)]
         assert encoding.similarity[2] == pytest.approx(np.mean(cosines))
+
+
+@pytest.mark.parametrize("kind", ["sinusoidal", "rope"])
+def test_a_long_context_window_is_compared_in_part(kind: str) -> None:
+    encoding = position_encoding(random_model(variant("gpt2", position=kind, block_size=3000)))
+    assert len(encoding.values) == 3000
+    assert len(encoding.similarity) == MOST_DISTANCES

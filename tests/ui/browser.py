@@ -39,7 +39,7 @@ class Page:
         """Load a file in a window of this width, and wait until it is shown."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        self.send("Emulation.setEmulatedMedia", features=[scheme])
+        self.send("Emulation.setEmulatedMedia", media="", features=[scheme])
         self._browser.events.clear()
         self.send("Page.navigate", url=path.resolve().as_uri())
         self._browser.wait_for("Page.loadEventFired")

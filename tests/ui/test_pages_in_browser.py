@@ -165,3 +165,13 @@ def test_the_page_prints(pages: dict[str, Path], tab: Page) -> None:
     content = base64.b64decode(tab.send("Page.printToPDF", printBackground=True)["data"])
     assert content.startswith(b"%PDF")
     assert content.count(b"/Type /Page\n") >= 3
+
+
+def test_paper_is_white_also_where_the_screen_is_dark(pages: dict[str, Path], tab: Page) -> None:
+    tab.open(pages["report"], dark=True)
+    corner = "document.querySelector('.heads canvas').getContext('2d').getImageData(0, 15, 1, 1).data.join()"
+    on_screen = tab.run(corner)
+    dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+    tab.send("Emulation.setEmulatedMedia", media="print", features=dark)
+    assert tab.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert tab.run(f"new Promise((done) => requestAnimationFrame(() => done({corner})))") != on_screen, "maps too"

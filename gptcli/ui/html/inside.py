@@ -12,6 +12,7 @@ import numpy as np
 from gptcli.generation.attention import AttentionMaps, HeadFigures
 from gptcli.generation.lens import LogitLens, Neighbours, Prediction
 from gptcli.generation.logprobs import Candidate
+from gptcli.generation.norms import LayerNorms
 from gptcli.generation.positions import PositionEncoding
 from gptcli.ui.console import printable
 from gptcli.ui.html.chart import Chart, Line
@@ -159,6 +160,19 @@ def neighbours(found: tuple[Neighbours, ...]) -> str:
         for one in found
     )
     return table(("token", "closest tokens, with the cosine of their embeddings"), rows)
+
+
+def norms(found: LayerNorms) -> str:
+    """Activations and gradients by layer, as curves."""
+    charts = (
+        ("Activations", "root mean square of the residual stream", found.activations),
+        ("Gradients", "norm of the loss's gradient by the residual stream", found.gradients),
+    )
+    drawn = (
+        Chart(title, unit, "blocks so far", [Line(title.lower(), list(enumerate(values)), 0)], log=True)
+        for title, unit, values in charts
+    )
+    return f'<div class="charts">{"".join(chart.markup() for chart in drawn)}</div>\n'
 
 
 def positions(encoding: PositionEncoding) -> str:

@@ -219,4 +219,4 @@ if (root) {
 }
 const paintAll = () => painters.forEach((painter) => painter());
 paintAll();
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paintAll);
+for (const change of ["(prefers-color-scheme: dark)", "print"]) matchMedia(change).addEventListener("change", paintAll);

@@ -117,6 +117,11 @@ def _inside(found: Inside) -> list[Section]:
             "probability in %. Underlined: the token that comes next.</p>\n" + inside.lens(found.lens),
         ),
         ("Neighbours in the embedding", inside.neighbours(found.neighbours)),
+        (
+            "Norms by layer",
+            "<p>The size of what flows from block to block for the same text, and of the gradient that comes back: "
+            "where gradients vanish, the right curve falls towards the first block.</p>\n" + inside.norms(found.norms),
+        ),
         ("Positions", inside.positions(found.positions)),
     ]
 
