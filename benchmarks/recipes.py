@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import fcntl
 import json
-import lzma
 import math
 import os
 import statistics
@@ -29,6 +28,7 @@ from typing import Any
 
 import torch
 
+from gptcli.runs.ngrams import text_bits_per_byte
 from gptcli.runs.plan import make_plan
 from gptcli.runs.request import new_request
 from gptcli.training import runtime
@@ -37,8 +37,6 @@ from gptcli.training.trainer import Trainer
 KB = 1000
 EVALUATIONS = 20
 EVAL_TOKENS = 65_536
-COMPRESSED_BYTES = 2_000_000
-"""Bytes of a text that xz compresses, as a measure of how predictable it is."""
 
 
 @dataclass(frozen=True)
@@ -78,38 +76,65 @@ class Training:
 
 
 def grid() -> Iterator[Training]:
-    """The trainings, the quick ones first."""
-    languages = ("en", "code", "ru")
-    plain = {
-        20: [("b", 10), ("b", 30), ("d", 10), ("d", 30), ("a", 30), ("a", 50)],
-        100: [("b", 6), ("b", 20), ("d", 6), ("d", 16), ("e", 4)],
-    }
-    for size, trainings in plain.items():
-        for language in languages:
+    """The trainings: small texts without dropout, then with dropout and weight decay, then larger texts."""
+    for size, trainings in SMALL.items():
+        for language in ("en", "code", "ru"):
             yield from (Training(language, size * KB, shape, passes) for shape, passes in trainings)
-    regularized = [(0.1, 0.1), (0.2, 0.1), (0.3, 0.1), (0.0, 0.5), (0.0, 1.5), (0.2, 0.5)]
-    for dropout, decay in regularized:
+    for dropout, decay in [(0.1, 0.1), (0.2, 0.1), (0.3, 0.1), (0.0, 0.5), (0.0, 1.5), (0.2, 0.5)]:
         yield Training("en", 20 * KB, "d", 30, dropout, decay)
         yield Training("en", 100 * KB, "d", 16, dropout, decay)
-    for language in languages:
-        for shape, passes in [("b", 2), ("b", 8), ("d", 2), ("d", 6), ("e", 1.5)]:
-            yield Training(language, 500 * KB, shape, passes)
-    for language, size in (("en", 4600), ("code", 5000), ("ru", 5000)):
-        for shape, passes in [("b", 0.5), ("d", 0.25), ("d", 0.6), ("e", 0.2)]:
-            yield Training(language, size * KB, shape, passes)
-    for shape, passes in [("b", 2), ("d", 2.4), ("e", 1.2), ("c", 3)]:
-        yield Training("shakespeare", 1_115_394, shape, passes)
-    yield Training("code", 20_000 * KB, "d", 0.15)
-    yield Training("code", 20_000 * KB, "e", 0.05)
-    yield Training("ru", 9000 * KB, "d", 0.3)
-    for dropout, decay in [(0.1, 0.1), (0.0, 0.5), (0.2, 0.1), (0.0, 0.1)]:
-        yield Training("code", 500 * KB, "d", 8, dropout, decay)
-    for language in ("en", "code"):
-        for size, passes in [(20, 20), (100, 12), (500, 5)]:
-            yield Training(language, size * KB, "c", passes)
-    for size, shape, passes in [(100, "e", 12), (500, "e", 4), (100, "f", 2), (1000, "f", 0.3), (1000, "d", 3)]:
-        yield Training("en", size * KB, shape, passes)
-    yield Training("en", 1000 * KB, "b", 5)
+    for text, size, shape, passes, dropout in LARGER:
+        yield Training(text, size * KB, shape, passes, dropout)
+
+
+SMALL = {
+    20: [("b", 10), ("b", 30), ("d", 10), ("d", 30), ("a", 30), ("a", 50)],
+    100: [("b", 6), ("b", 20), ("d", 6), ("d", 16), ("e", 4)],
+}
+LARGER = [
+    ("shakespeare", 1116, "b", 2, 0.0),
+    ("shakespeare", 1116, "d", 2.4, 0.0),
+    ("ru", 100, "d", 16, 0.1),
+    ("ru", 20, "d", 30, 0.2),
+    ("code", 100, "d", 16, 0.1),
+    ("code", 20, "d", 30, 0.2),
+    ("en", 500, "b", 8, 0.0),
+    ("en", 500, "d", 2, 0.0),
+    ("en", 500, "d", 6, 0.0),
+    ("en", 500, "d", 6, 0.1),
+    ("shakespeare", 1116, "c", 3, 0.0),
+    ("en", 4600, "b", 0.5, 0.0),
+    ("en", 4600, "d", 0.25, 0.0),
+    ("code", 5000, "b", 0.5, 0.0),
+    ("code", 5000, "d", 0.6, 0.0),
+    ("en", 20, "b", 30, 0.1),
+    ("en", 100, "b", 20, 0.1),
+    ("en", 100, "c", 16, 0.1),
+    ("en", 20, "c", 30, 0.1),
+    ("ru", 5000, "b", 0.5, 0.0),
+    ("ru", 5000, "d", 0.6, 0.0),
+    ("en", 20, "e", 20, 0.2),
+    ("en", 100, "e", 8, 0.1),
+    ("en", 100, "d", 30, 0.2),
+    ("ru", 500, "b", 8, 0.0),
+    ("ru", 500, "d", 6, 0.0),
+    ("ru", 500, "d", 6, 0.1),
+    ("code", 500, "b", 8, 0.0),
+    ("code", 500, "d", 6, 0.1),
+    ("en", 4600, "e", 0.2, 0.0),
+    ("en", 500, "c", 5, 0.0),
+    ("en", 500, "e", 1.5, 0.0),
+    ("code", 20_000, "d", 0.15, 0.0),
+    ("en", 4600, "c", 0.5, 0.0),
+    ("ru", 100, "d", 30, 0.2),
+    ("code", 100, "d", 30, 0.2),
+    ("en", 20, "d", 60, 0.3),
+    ("code", 100, "c", 16, 0.1),
+    ("code", 5000, "c", 0.5, 0.0),
+    ("en", 4600, "d", 0.6, 0.0),
+    ("en", 1000, "f", 0.1, 0.0),
+    ("shakespeare", 1116, "e", 1.2, 0.0),
+]
 
 
 def piece(text: Path, size: int) -> bytes:
@@ -152,7 +177,6 @@ def train(training: Training, content: bytes) -> dict[str, Any]:
             recent = statistics.fmean(losses[-every:])
             curve.append((trainer.completed_steps, round(trainer.evaluate(), 5), round(recent, 5)))
     best, val = min(loss for _, loss, _ in curve), plan.dataset.val
-    compressed = content[:COMPRESSED_BYTES]
     return asdict(training) | {
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
         "vocab_size": plan.dataset.tokenizer.vocab_size,
@@ -164,7 +188,7 @@ def train(training: Training, content: bytes) -> dict[str, Any]:
         "best": best,
         "final": curve[-1][1],
         "best_bits_per_byte": round(best / math.log(2) * val.tokens / val.bytes, 5),
-        "xz_bits_per_byte": round(8 * len(lzma.compress(compressed)) / len(compressed), 4),
+        "ngram_bits_per_byte": round(text_bits_per_byte(plan.dataset), 4),
         "curve": curve,
         "processor_seconds": round(time.process_time() - begun, 1),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -15,24 +15,18 @@ from gptcli.dataset.mixing import naming_part
 from gptcli.dataset.mixture import Mixture
 from gptcli.errors import CorpusError, GptcliError, OutOfMemoryError, UsageError, counted, duration, size
 from gptcli.interop.huggingface import compatibility_note
-from gptcli.machine import free_memory, process_memory
 from gptcli.model.cost import parameter_count
-from gptcli.model.devices import DtypeChoice, choose_dtype
-from gptcli.model.memory import largest_micro_batch, training_memory
+from gptcli.model.devices import DtypeChoice
+from gptcli.runs.choosing import Choice, choose_model, is_open
 from gptcli.runs.decision import Decision, FineTune, NewRun, Resume, run_config
-from gptcli.runs.fitting import SHAPE, way_to_fit
-from gptcli.runs.pace import Pace, measure_pace, seconds_of, steps_within
+from gptcli.runs.expected import LAW
+from gptcli.runs.fitting import SHAPE, fit_to_machine, way_to_fit, with_train
+from gptcli.runs.pace import Pace, may_compile, measure_pace, seconds_of, steps_within
 from gptcli.runs.pretrained import notes_on, verified_sha256
 from gptcli.runs.request import Request
-from gptcli.runs.rhythm import with_rhythm
+from gptcli.runs.rhythm import epoch_steps, with_rhythm
 from gptcli.tokenizer.tokenizer import is_path
-from gptcli.training.compilation import CPU_SECONDS
-from gptcli.training.mixed_batches import training_batches
 from gptcli.training.runtime import trains_in_tf32
-
-MEMORIZING_EPOCHS = 100
-"""Passes over a text from which on a note warns of memorizing (docs/log.md)."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Completed:
@@ -47,6 +41,10 @@ class Completed:
     """Choices that were made, and why: sentences for the user."""
     refusal: GptcliError | None
     """The reason why the training cannot run on this machine; None if it can."""
+    measured_compiled: bool = False
+    """Whether that time is of a compiled training."""
+    choice: Choice | None = None
+    """The models that could be trained, where the program chose one."""
 
 
 def complete(
@@ -59,41 +57,36 @@ def complete(
     """
     pretrained = decision.pretrained
     rows = dataset.tokenizer.vocab_size
+    choice = None
+    if measures and isinstance(decision, NewRun) and is_open(request):
+        choice = choose_model(request, decision, dataset, device)
+        decision = replace(decision, chosen=choice.best.chosen) if choice else decision
     config = run_config(request, decision, device, pretrained.vocab_size(dataset.tokenizer) if pretrained else rows)
     is_given = pretrained is not None or request.has_dataset or is_path(config.tokenizer.kind)
     config = config.model_copy(update={"tokenizer": _tokenizer(config.tokenizer, dataset, is_given=is_given)})
     _require_a_window(config, dataset)
-    dtype = choose_dtype(config.train.dtype, device, config.model.n_embd)
-    free = free_memory(device)
-    config = _with_train(config, dtype=dtype.name)
-    config = _with_train(config, micro_batch_size=_micro_batch_size(config, device, dtype.dtype, free))
-    memory = training_memory(
-        config.model,
-        config.train.micro_batch_size or 1,
-        dtype.dtype,
-        device.type,
-        process_memory(device.type, trains=True),
-        activation_checkpointing=config.train.activation_checkpointing,
-    )  # before a model is built to see how fast it trains
-    refusal = None
-    if device.type == "cpu" and memory.needed > free:
-        message = f"Training needs about {size(memory.total)} of memory, and {size(free)} are free."
+    fitted = fit_to_machine(config, device)
+    config, dtype, refusal = fitted.config, fitted.dtype, None
+    if not fitted.fits:
+        message = f"Training needs about {size(fitted.memory.total)} of memory, and {size(fitted.free)} are free."
         can_choose = isinstance(decision, NewRun) and not any(map(request.states, SHAPE))
-        refusal = OutOfMemoryError(message, way_to_fit(config, free, dtype.dtype, device.type, can_choose=can_choose))
+        way = way_to_fit(config, fitted.free, dtype.dtype, device.type, can_choose=can_choose)
+        refusal = OutOfMemoryError(message, way)
     is_timed = config.train.max_steps is None and config.train.epochs is None
-    pace = None
-    if refusal is None and (is_timed or (measures and not isinstance(decision, Resume))):
-        may_compile = is_timed and (device.type != "cpu" or (config.train.max_time or 0) >= CPU_SECONDS)
-        pace = measure_pace(config, dataset, device, compiles=may_compile)
+    pace = choice.best.pace if choice else None
+    if pace is None and refusal is None and (is_timed or (measures and not isinstance(decision, Resume))):
+        compiles = is_timed and may_compile(device, config.train.max_time or 0)
+        pace = measure_pace(config, dataset, device, compiles=compiles)
     done = decision.progress if isinstance(decision, Resume) and decision.states_another_time(request) else Progress()
-    config = _with_train(config, max_steps=_max_steps(config, dataset, pace, refusal, done))
+    max_steps = choice.best.steps if choice else _max_steps(config, dataset, pace, refusal, done)
+    config = with_train(config, max_steps=max_steps)
     config = with_rhythm(config, pace.step if pace else None)
     if isinstance(decision, FineTune):
-        config = _with_train(config, init_sha256=verified_sha256(decision.pretrained, config))
+        config = with_train(config, init_sha256=verified_sha256(decision.pretrained, config))
     seconds = seconds_of(config.train.max_steps or 0, config, dataset, pace) if pace else None
     return Completed(
         config=config,
-        memory=memory.total,
+        memory=fitted.memory.total,
         seconds=seconds,
         notes=[
             *(notes_on(decision.pretrained, config) if isinstance(decision, FineTune) else []),
@@ -101,15 +94,12 @@ def complete(
             *([alone] if (alone := compatibility_note(config.model)) else []),
             f"Budget: {_budget(config, dataset, seconds)}.",
             f"Dtype: {dtype.name}, {_dtype_reason(config, decision, dtype, device)}.",
-            f"Memory: about {size(memory.total)}; {size(free)} are free.",
+            f"Memory: about {size(fitted.memory.total)}; {size(fitted.free)} are free.",
         ],
         refusal=refusal,
+        measured_compiled=pace is not None and pace.compiling > 0,
+        choice=choice,
     )
-
-
-def epoch_steps(config: RunConfig, dataset: Dataset) -> float:
-    """Updates in one pass over the training split."""
-    return training_batches(config, dataset).windows_per_epoch / config.train.batch_size
 
 
 def _tokenizer(asked: TokenizerConfig, dataset: Dataset, *, is_given: bool) -> TokenizerConfig:
@@ -137,20 +127,6 @@ def _require_a_window(config: RunConfig, dataset: Dataset) -> None:
         raise CorpusError("The text is too short to hold out some of it for validation.", hint)
 
 
-def _micro_batch_size(config: RunConfig, device: torch.device, dtype: torch.dtype, free: int) -> int:
-    """The micro-batch size: as stated, or as large as fits into `free` bytes, but at least 1."""
-    train = config.train
-    fitting = train.micro_batch_size or largest_micro_batch(
-        config.model,
-        train.batch_size,
-        free,
-        dtype,
-        device.type,
-        activation_checkpointing=train.activation_checkpointing,
-    )
-    return min(fitting or 1, train.batch_size)
-
-
 def _max_steps(
     config: RunConfig, dataset: Dataset, pace: Pace | None, refusal: GptcliError | None, done: Progress
 ) -> int:
@@ -176,10 +152,6 @@ def _max_steps(
     return min(MAX_COUNT, done.step + more)
 
 
-def _with_train(config: RunConfig, **values: object) -> RunConfig:
-    return config.model_copy(update={"train": config.train.model_copy(update=values)})
-
-
 def _shape(config: RunConfig) -> str:
     """The model in words; a fine-tuned model has only the recipe of its preset, not the shape."""
     model = config.model
@@ -192,6 +164,8 @@ def _shape(config: RunConfig) -> str:
 def _default_note(request: Request, decision: Decision, device: torch.device) -> str:
     if not isinstance(decision, NewRun) or request.preset or "preset" in request.explicit:
         return ""
+    if decision.chosen:
+        return ", chosen for this text, this machine and this time"
     kind = {"cpu": "a CPU", "cuda": "a CUDA GPU", "mps": "an Apple GPU"}[device.type]
     return f", the default on {kind}"
 
@@ -209,7 +183,9 @@ def _budget(config: RunConfig, dataset: Dataset, seconds: float | None) -> str:
     epochs = max(passes.values())
     times = ", ".join(f"{count:,.1f} times over {name}" for name, count in passes.items())
     batch = f"{train.batch_size:,} × {config.model.block_size:,} tokens"
-    memorizing = ", so often that the model may memorize it" if epochs > MEMORIZING_EPOCHS else ""
+    inner = parameter_count(config.model) - config.model.vocab_size * config.model.n_embd
+    harmless = LAW.harmless_passes(inner, dataset.train.tokens, config.model.dropout)
+    memorizing = ", so often that the model may memorize it" if epochs > harmless else ""
     takes = f"; about {duration(seconds)} on this machine" if seconds else ""
     return f"{counted(steps, 'step')} of {batch}, {times}{memorizing}{takes}"
 

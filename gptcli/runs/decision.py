@@ -17,9 +17,9 @@ from gptcli.checkpoints import names
 from gptcli.checkpoints.checkpoint import Progress, read_progress
 from gptcli.checkpoints.run_folder import StoredRun, is_run, missing_part, next_free, open_run
 from gptcli.config import CHANGEABLE_ON_RESUME, RunConfig, build_config, nearest_preset
-from gptcli.config.presets import fine_tuning
+from gptcli.config.presets import LR_TIMES_ADAMW, fine_tuning, preset
 from gptcli.config.types import parse_duration
-from gptcli.config.values import Values
+from gptcli.config.values import Values, merge
 from gptcli.dataset.place import dataset_name
 from gptcli.errors import DeviceError, ModelFolderError, StorageError, UsageError
 from gptcli.model.devices import choose_device, choose_device_with_note
@@ -31,19 +31,31 @@ _MAX_NAME_CHARACTERS = 100
 
 
 @dataclass(frozen=True)
+class Chosen:
+    """A preset that was chosen for the text, and the settings over it."""
+
+    preset: str
+    settings: Values
+
+
+@dataclass(frozen=True)
 class NewRun:
     """A training from random weights."""
 
     path: Path
+    chosen: Chosen | None = None
+    """The model chosen for the text; None until the data is known, or where the user has stated one."""
     pretrained: ClassVar[None] = None
 
     def default_preset(self, device: torch.device) -> str:
-        """The preset where none is stated: one that trains in minutes on the device."""
+        """The preset where none is stated: the chosen one, else one that trains in minutes on the device."""
+        if self.chosen:
+            return self.chosen.preset
         return "tiny" if device.type == "cpu" else "small"
 
     def recipe(self, preset_name: str) -> list[Values]:
         """Layers between the preset and the user's settings, the stronger one last."""
-        return []
+        return [self.chosen.settings] if self.chosen else []
 
     def kept(self, request: Request) -> Values:
         """Settings of an earlier session that hold where the request is silent."""
@@ -101,11 +113,11 @@ class Resume:
             return False  # building the config reports it
 
     def kept(self, request: Request) -> Values:
-        """Budgets, rhythms, choices for the machine, and how its text is read, as they were stored.
+        """Budgets, rhythms, how its text is read, and choices for the text and the machine, as they were stored.
 
         A field that is open there (None) stays open, whatever a preset or the recipe of fine-tuning says.
         """
-        keys = CHANGEABLE_ON_RESUME | {"train.dtype", "train.init_sha256", "train.init_from"}
+        keys = CHANGEABLE_ON_RESUME | {"train.dtype", "train.init_sha256", "train.init_from", "optim.lr"}
         if "epochs" in request.budget:
             keys -= {"train.max_steps"}
         elif "max_steps" in request.budget:
@@ -117,7 +129,8 @@ class Resume:
             section: {name: value for name, value in values if f"{section}.{name}" in keys}
             for section, values in sections.items()
         }
-        return kept | {"data": self.run.config.data.model_dump()}
+        model = {"dropout": self.run.config.model.dropout}
+        return kept | {"model": model, "data": self.run.config.data.model_dump()}
 
 
 Decision = NewRun | FineTune | Resume
@@ -185,8 +198,10 @@ def chosen_preset(request: Request, decision: Decision, device: torch.device) ->
 
 def layers(request: Request, preset_name: str, decision: Decision) -> list[Values]:
     """The layers over the preset, each stronger than the one before."""
+    recipe = decision.recipe(preset_name)
     return [
-        *decision.recipe(preset_name),
+        *recipe,
+        _rate_of_other_optimizer(request, merge(preset(preset_name), *recipe)["optim"]),
         {"train": {"max_steps": None, "epochs": None}} if request.budget else {},
         decision.kept(request),
         request.file_layer,
@@ -194,6 +209,14 @@ def layers(request: Request, preset_name: str, decision: Decision) -> list[Value
         request.flags,
         _remembered(request),
     ]
+
+
+def _rate_of_other_optimizer(request: Request, recipe: Values) -> Values:
+    """The recipe's learning rate for another optimizer that is stated without a rate; nothing otherwise."""
+    own, stated = recipe.get("optimizer", "adamw"), request.stated("optim.optimizer")
+    if stated in (None, own) or request.states("optim.lr"):
+        return {}
+    return {"optim": {"lr": recipe["lr"] * LR_TIMES_ADAMW.get(str(stated), 1.0) / LR_TIMES_ADAMW.get(own, 1.0)}}
 
 
 def training_device(request: Request, decision: Decision) -> tuple[torch.device, str]:

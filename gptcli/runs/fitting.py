@@ -1,16 +1,66 @@
-"""Settings with which a training that does not fit into memory would fit."""
+"""Fitting a training to the machine: its dtype, its micro-batch, its memory; and what would fit where it does not."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 
 from gptcli.config import RunConfig, build_config
 from gptcli.config.presets import PRESETS
+from gptcli.machine import free_memory, process_memory
 from gptcli.model.cost import parameter_count
-from gptcli.model.memory import largest_micro_batch
+from gptcli.model.devices import DtypeChoice, choose_dtype
+from gptcli.model.memory import TrainingMemory, largest_micro_batch, training_memory
 
 SHAPE = tuple(f"model.{name}" for name in ("n_layer", "n_head", "n_embd", "block_size"))
 """Settings that a preset cannot change where they are stated."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A config with the dtype and micro-batch for a machine."""
+
+    config: RunConfig
+    dtype: DtypeChoice
+    memory: TrainingMemory
+    free: int
+    """Bytes of free memory."""
+    fits: bool
+    """Whether there is enough of it. A GPU's is only known once it is used."""
+
+
+def fit_to_machine(config: RunConfig, device: torch.device) -> Fitted:
+    """The config with dtype and micro-batch; raises DeviceError for a dtype that the device cannot train in."""
+    dtype, free, train = (
+        choose_dtype(config.train.dtype, device, config.model.n_embd),
+        free_memory(device),
+        config.train,
+    )
+    micro_batch_size = train.micro_batch_size or largest_micro_batch(
+        config.model,
+        train.batch_size,
+        free,
+        dtype.dtype,
+        device.type,
+        activation_checkpointing=train.activation_checkpointing,
+    )
+    micro_batch_size = min(micro_batch_size or 1, train.batch_size)
+    memory = training_memory(
+        config.model,
+        micro_batch_size,
+        dtype.dtype,
+        device.type,
+        process_memory(device.type, trains=True),
+        activation_checkpointing=train.activation_checkpointing,
+    )
+    fits = device.type != "cpu" or memory.needed <= free
+    return Fitted(with_train(config, dtype=dtype.name, micro_batch_size=micro_batch_size), dtype, memory, free, fits)
+
+
+def with_train(config: RunConfig, **values: object) -> RunConfig:
+    """The config with other values in its section `train`."""
+    return config.model_copy(update={"train": config.train.model_copy(update=values)})
 
 
 def way_to_fit(config: RunConfig, free: int, dtype: torch.dtype, device_type: str, *, can_choose: bool) -> str:

@@ -12,6 +12,7 @@ from gptcli.config import RunConfig
 from gptcli.dataset.folder import Dataset
 from gptcli.runs.rhythm import evaluation_cost, with_rhythm
 from gptcli.training import runtime
+from gptcli.training.compilation import CPU_SECONDS
 from gptcli.training.trainer import Trainer
 
 WARM_UP_STEPS = 2
@@ -32,6 +33,11 @@ class Pace:
     """Seconds of an update."""
     compiling: float = 0.0
     """Seconds until torch.compile is done."""
+
+
+def may_compile(device: torch.device, seconds: float) -> bool:
+    """Whether a training that takes so long may be compiled under `auto`, so that its pace is measured compiled."""
+    return device.type != "cpu" or seconds >= CPU_SECONDS
 
 
 def steps_within(seconds: float, config: RunConfig, dataset: Dataset, pace: Pace) -> int:

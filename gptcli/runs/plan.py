@@ -77,7 +77,9 @@ class Plan(Completed):
     @property
     def pays_compiling_on_cpu(self) -> bool:
         """Whether a training on a CPU is long enough to be compiled; one that resumes stays as it was."""
-        return self.checkpoint.state.compiled if self.checkpoint else (self.seconds or 0) >= CPU_SECONDS
+        if self.checkpoint:
+            return self.checkpoint.state.compiled
+        return self.measured_compiled or (self.seconds or 0) >= CPU_SECONDS
 
     @property
     def begin(self) -> int:
@@ -135,6 +137,8 @@ def plan_for(request: Request, decision: Decision, dataset: Dataset, device: tor
         seconds=completed.seconds,
         notes=notes,
         refusal=refusal,
+        measured_compiled=completed.measured_compiled,
+        choice=completed.choice,
         decision=decision,
         dataset=dataset,
         device=device,

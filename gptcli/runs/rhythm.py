@@ -5,6 +5,7 @@ from __future__ import annotations
 from gptcli.config import RunConfig
 from gptcli.dataset.folder import Dataset
 from gptcli.training.evaluation import scored_tokens
+from gptcli.training.mixed_batches import training_batches
 
 EVALUATIONS = 20
 """Evaluations of a training, unless their interval is stated: enough to find its best point, however long it is."""
@@ -37,8 +38,7 @@ def with_rhythm(config: RunConfig, seconds_per_step: float | None = None) -> Run
 
 def _affordable_tokens(config: RunConfig) -> int:
     """Validation tokens per evaluation, so that `EVALUATIONS` take `EVALUATION_SHARE` of the updates' time."""
-    train = config.train
-    trained = (train.max_steps or 0) * train.batch_size * config.model.block_size
+    trained = (config.train.max_steps or 0) * tokens_per_step(config)
     affordable = int(EVALUATION_SHARE / FORWARD_SHARE / EVALUATIONS * trained)
     return min(MOST_TOKENS, max(FEWEST_TOKENS, affordable))
 
@@ -47,4 +47,14 @@ def evaluation_cost(config: RunConfig, dataset: Dataset) -> float:
     """The estimated time of an evaluation in updates."""
     assert config.train.eval_tokens, "the config is not complete"
     scored = scored_tokens(dataset, config.train.eval_tokens)
-    return FORWARD_SHARE * scored / (config.train.batch_size * config.model.block_size)
+    return FORWARD_SHARE * scored / tokens_per_step(config)
+
+
+def tokens_per_step(config: RunConfig) -> int:
+    """Tokens of an update."""
+    return config.train.batch_size * config.model.block_size
+
+
+def epoch_steps(config: RunConfig, dataset: Dataset) -> float:
+    """Updates in one pass over the training split."""
+    return training_batches(config, dataset).windows_per_epoch / config.train.batch_size

@@ -32,6 +32,7 @@ from gptcli.runs.events import (
 from gptcli.runs.plan import Plan
 from gptcli.runs.time_left import TimeLeft
 from gptcli.ui.chart import MARK, Points, axis, curve
+from gptcli.ui.choice import choice_facts, choice_table
 from gptcli.ui.console import Output, live_display, printable, wording
 from gptcli.ui.preparing import PreparingDisplay, describe, figures, show_skipped
 
@@ -95,8 +96,7 @@ class _Progress:
     """The display from the first step on."""
 
     def __init__(self, output: Output, plan: Plan) -> None:
-        for note in [describe(plan.dataset), *plan.notes]:
-            output.note(note)
+        _show_notes(output, plan)
         show_skipped(output, plan.summary.skipped)
         output.detail(f"Training on {plan.device}, torch.compile {plan.config.train.compile}.")
         self._output = output
@@ -242,6 +242,14 @@ def clock_time(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def _show_notes(output: Output, plan: Plan) -> None:
+    output.note(describe(plan.dataset))
+    if plan.choice and not output.quiet:
+        output.err.print(choice_table(plan.choice))
+    for note in plan.notes:
+        output.note(note)
+
+
 def show_dry_run(output: Output, plan: Plan) -> None:
     """Print the complete config on standard output, the rest as notes; raises the plan's refusal at the end."""
     if output.as_json:
@@ -254,11 +262,11 @@ def show_dry_run(output: Output, plan: Plan) -> None:
                 "data": data,
                 "memory_bytes": plan.memory,
                 "copy_bytes": plan.copy,
+                "candidates": choice_facts(plan.choice) if plan.choice else [],
             }
         )
     else:
-        for note in [describe(plan.dataset), *plan.notes]:
-            output.note(note)
+        _show_notes(output, plan)
         output.result(to_toml(plan.config).rstrip())
     if plan.refusal:
         raise plan.refusal

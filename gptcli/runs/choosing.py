@@ -1,0 +1,156 @@
+"""The choice of a model: the preset, dropout and number of updates with the lowest expected loss for a text and a time.
+
+The speed of each preset is measured on this machine for a moment; the loss comes from the law of `expected.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+
+from gptcli.config import RunConfig
+from gptcli.dataset.folder import Dataset
+from gptcli.dataset.mixture import Mixture
+from gptcli.model.cost import parameter_count, training_flops
+from gptcli.runs.decision import Chosen, NewRun, run_config
+from gptcli.runs.expected import LAW
+from gptcli.runs.fitting import SHAPE, fit_to_machine, with_train
+from gptcli.runs.ngrams import text_bits_per_byte
+from gptcli.runs.pace import Pace, may_compile, measure_pace, seconds_of, steps_within
+from gptcli.runs.request import BUDGET, Request
+from gptcli.runs.rhythm import epoch_steps, tokens_per_step, with_rhythm
+
+PRESETS = ("nano", "tiny", "mini", "small", "medium")
+"""Presets to choose from, the smallest first."""
+DROPOUTS = (0.0, 0.1, 0.2, 0.3)
+DEFAULT_SECONDS = {"cpu": 180.0}
+"""Training time on a device unless `train.max_time` is stated."""
+DEFAULT_SECONDS_ELSEWHERE = 600.0
+FEWEST_STEPS = 40
+"""Updates that a model must be able to make in the time to be worth a measurement."""
+STEPS_RATIO = 1.05
+"""Ratio of neighbouring numbers of updates that are compared."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model that could be trained."""
+
+    preset: str
+    parameters: int
+    dropout: float
+    steps: int
+    passes: float
+    seconds: float
+    loss: float
+    """Expected validation loss in nats per token."""
+    bits_per_byte: float
+    """The same in bits per byte."""
+    pace: Pace
+
+    @property
+    def chosen(self) -> Chosen:
+        """The choice of this model. Its number of updates is counted anew if it is compiled."""
+        open_budget = {"max_steps": None, "epochs": None}
+        return Chosen(self.preset, {"model": {"dropout": self.dropout}, "train": open_budget})
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Models that could be trained, the smallest first, and the best of them."""
+
+    candidates: tuple[Candidate, ...]
+    seconds: float
+    """Time that they may take."""
+
+    @property
+    def best(self) -> Candidate:
+        """The model with the lowest expected loss."""
+        return min(self.candidates, key=lambda candidate: candidate.loss)
+
+
+def is_open(request: Request) -> bool:
+    """Whether a request leaves the model and the number of updates to the program."""
+    states_budget = [f"train.{name}" for name in BUDGET if name != "max_time"]
+    return not (request.preset or "preset" in request.explicit or request.family == "gpt2") and not request.states(
+        *SHAPE, *states_budget
+    )
+
+
+def choose_model(request: Request, decision: NewRun, dataset: Dataset, device: torch.device) -> Choice | None:
+    """The models that fit into the machine and the time, each with the dropout and number of updates that suit it.
+
+    None if there is none, or too little text. Takes some seconds.
+    """
+    if dataset.val.tokens < 2:
+        return None
+    return _Chooser(request, decision, dataset, device).choice()
+
+
+class _Chooser:
+    """Compares the presets for one text."""
+
+    def __init__(self, request: Request, decision: NewRun, dataset: Dataset, device: torch.device) -> None:
+        self._request, self._decision, self._dataset, self._device = request, decision, dataset, device
+        parts = [part.dataset for part in dataset.parts] if isinstance(dataset, Mixture) else [dataset]
+        self._shortest = min(part.train.tokens for part in parts)
+        self._text = text_bits_per_byte(dataset)
+        time = self._config(PRESETS[0]).train.max_time
+        self._seconds = time or DEFAULT_SECONDS.get(device.type, DEFAULT_SECONDS_ELSEWHERE)
+
+    def choice(self) -> Choice | None:
+        found = list[Candidate]()
+        seconds_per_flop = 0.0
+        for name in PRESETS:
+            config = self._config(name)
+            flops = training_flops(config.model, config.model.block_size) * tokens_per_step(config)
+            is_too_slow = FEWEST_STEPS * seconds_per_flop * flops > self._seconds
+            if self._shortest <= config.model.block_size or is_too_slow:
+                break
+            fitted = fit_to_machine(config, self._device)
+            if not fitted.fits:
+                break
+            pace = measure_pace(fitted.config, self._dataset, self._device)
+            seconds_per_flop = pace.step / flops
+            found.append(self._best(fitted.config, pace))
+        if not found:
+            return None
+        best = Choice(tuple(found), self._seconds).best
+        if may_compile(self._device, best.seconds):
+            fitted = fit_to_machine(self._config(best.preset), self._device)
+            compiled = measure_pace(fitted.config, self._dataset, self._device, compiles=True)
+            found[found.index(best)] = self._best(fitted.config, compiled)
+        return Choice(tuple(found), self._seconds)
+
+    def _config(self, preset: str) -> RunConfig:
+        decision = replace(self._decision, chosen=Chosen(preset, {}))
+        return run_config(self._request, decision, self._device, self._dataset.tokenizer.vocab_size)
+
+    def _best(self, config: RunConfig, pace: Pace) -> Candidate:
+        """A model with the dropout and the number of updates for which the lowest loss is expected."""
+        dropouts = (config.model.dropout,) if self._request.states("model.dropout") else DROPOUTS
+        longest = steps_within(self._seconds, config, self._dataset, pace)
+        counts = [int(longest / STEPS_RATIO**count) for count in range(int(math.log(longest, STEPS_RATIO)) + 1)]
+        parameters = parameter_count(config.model)
+        inner = parameters - config.model.vocab_size * config.model.n_embd
+        per_pass = epoch_steps(config, self._dataset)
+        ratio, dropout, steps = min(
+            (LAW.ratio(inner, self._dataset.train.tokens, steps, steps / per_pass, dropout), dropout, steps)
+            for dropout in dropouts
+            for steps in counts
+        )
+        val, bits_per_byte = self._dataset.val, self._text * ratio
+        paced = with_rhythm(with_train(config, max_steps=steps), pace.step)
+        return Candidate(
+            preset=config.preset,
+            parameters=parameters,
+            dropout=dropout,
+            steps=steps,
+            passes=steps / per_pass,
+            seconds=seconds_of(steps, paced, self._dataset, pace),
+            loss=bits_per_byte * math.log(2) * val.bytes / val.tokens,
+            bits_per_byte=bits_per_byte,
+            pace=pace,
+        )
