@@ -85,6 +85,7 @@ def train(
     save_every: Annotated[int | None, setting("train.save_every", "N", panel=RHYTHM)] = None,
     sample_every: Annotated[int | None, setting("train.sample_every", "N", panel=RHYTHM)] = None,
     log_every: Annotated[int | None, setting("train.log_every", "N", panel=RHYTHM)] = None,
+    log_layers: Annotated[bool, setting("train.log_layers", None, panel=RHYTHM)] = False,
     tokenizer: options.TokenizerKind = None,
     vocab_size: options.VocabSize = None,
     val_fraction: options.ValFraction = None,

@@ -25,6 +25,10 @@ class LoggedStep:
     grad_norm: float | None
     """Norm of the gradient before clipping."""
     tokens_per_second: float | None
+    activations: tuple[float, ...] = ()
+    """Root mean square after each layer, from the embeddings on; empty unless the run logs its layers."""
+    gradients: tuple[float, ...] = ()
+    """Norm of the loss's gradient there."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,8 @@ def _add(
     if "train/loss" in line:
         figures = (line.get(name) for name in ("train/loss", "train/lr", "train/grad_norm", "perf/tok_per_sec"))
         loss, lr, norm, rate = (None if figure is None else float(figure) for figure in figures)
-        steps.append(LoggedStep(step, float(line["seconds"]), loss, lr, norm, rate))
+        layers = _layers(line, "activations"), _layers(line, "gradients")
+        steps.append(LoggedStep(step, float(line["seconds"]), loss, lr, norm, rate, *layers))
     elif line.get("val/loss") is not None:
         bits = line.get("val/bpb")
         found = LoggedEvaluation(
@@ -88,3 +93,10 @@ def _add(
         evaluations.append(found)
     elif "sample" in line:
         samples.append(LoggedSample(step, str(line["sample"])))
+
+
+def _layers(line: dict[str, Any], name: str) -> tuple[float, ...]:
+    """The figures `name/0`, `name/1` and so on; none where one is missing or was not finite."""
+    count = sum(key.startswith(f"{name}/") for key in line)
+    found = [line.get(f"{name}/{layer}") for layer in range(count)]
+    return () if None in found else tuple(map(float, found))

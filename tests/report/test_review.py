@@ -19,7 +19,7 @@ from gptcli.report.review import Review
 from gptcli.storage import FolderLock
 from tests.model.reference import random_model, sinusoid
 from tests.model.variants import variant
-from tests.report.awkward_run import MARKUP, awkward_run
+from tests.report.awkward_run import MARKUP, STEADY, awkward_run
 from tests.runs import small_runs
 
 
@@ -102,7 +102,7 @@ def test_a_run_in_training_is_only_read(run: Path) -> None:
 def test_several_runs(run: Path, tmp_path: Path) -> None:
     text = tmp_path / "text"
     other = tmp_path / "other"
-    small_runs.run(small_runs.small_dataset(text, "the cat sat on the mat\n" * 200), other, {"optim.lr": 0.02})
+    small_runs.run(small_runs.small_dataset(text, "the cat sat on the mat\n" * 200), other, STEADY | {"optim.lr": 0.02})
     both = gptcli.review(run, other)
     assert [one.inside for one in both.runs] == [None, None]
     different = {setting.key: setting.values for setting in both.differences}

@@ -27,10 +27,11 @@ from gptcli.ui.html import inside, samples
 from gptcli.ui.html.axes import label, linear, logarithmic
 from gptcli.ui.html.bars import parameter_groups
 from gptcli.ui.html.chart import MOST_POINTS, Chart, Line
+from gptcli.ui.html.curves import curves
 from gptcli.ui.html.page import PAGE_BYTES
 from gptcli.ui.html.report import report_page
 from tests.conftest import Result
-from tests.report.awkward_run import MARKUP, awkward_run
+from tests.report.awkward_run import MARKUP, STEADY, awkward_run
 from tests.runs import small_runs
 
 
@@ -154,7 +155,7 @@ def test_many_heads_get_smaller_maps(review: Review) -> None:
 
 def test_a_run_without_samples_and_without_weights(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    small_runs.run(small_runs.small_dataset(tmp_path / "text", "the cat sat on the mat\n" * 200), path)
+    small_runs.run(small_runs.small_dataset(tmp_path / "text", "the cat sat on the mat\n" * 200), path, STEADY)
     (path / "metrics.jsonl").write_text("", encoding="utf-8")
     [one] = gptcli.review(path).runs
     page = report_page(Review((replace(one, inside=None),), ()))
@@ -165,7 +166,7 @@ def test_a_run_without_samples_and_without_weights(tmp_path: Path) -> None:
 def test_several_runs(run: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     dataset = small_runs.small_dataset(tmp_path / "text", "the cat sat on the mat\n" * 200)
-    small_runs.run(dataset, other, {"train.batch_size": 8, "train.micro_batch_size": 8})
+    small_runs.run(dataset, other, STEADY | {"train.batch_size": 8, "train.micro_batch_size": 8})
     page = report_page(gptcli.review(run, other))
     found = Markup(page)
     assert "train.batch_size" in found.text
@@ -178,6 +179,18 @@ def test_several_runs(run: Path, tmp_path: Path) -> None:
     assert '"unit":"step"' in alike
     assert "by the byte" not in alike
     assert MARKUP not in alike
+
+
+def test_layers_are_curves_where_they_are_logged(review: Review) -> None:
+    [one] = review.runs
+    assert "by layer" not in curves([one])
+    rows = tuple(float(layer + 1) for layer in range(25))
+    steps = tuple(replace(step, activations=rows, gradients=rows) for step in one.history.steps)
+    markup = curves([replace(one, history=replace(one.history, steps=steps))])
+    charts = re.findall(r'json">(\{"names":\["embedding.*?)</script>', markup)
+    assert len(charts) == 2
+    names = json.loads(charts[0])["names"]
+    assert names == ["embedding", "block 2", "block 6", "block 9", "block 13", "block 16", "block 20", "block 23"]
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from gptcli.report.history import LoggedEvaluation, LoggedStep
+from gptcli.report.history import History, LoggedEvaluation, LoggedStep
 from gptcli.report.review import RunReview
 from gptcli.ui.html.chart import Chart, Line, Mark, Point
+from gptcli.ui.lens import layer_names
 
+COLORS = 8
+"""Lines of a chart that can be told apart."""
 _FIGURES: dict[str, tuple[str, Callable[[LoggedStep], float | None], bool, bool]] = {
     "Learning rate": ("per update", lambda step: step.lr, False, True),
     "Speed": ("tokens per second", lambda step: step.tokens_per_second, False, True),
@@ -32,6 +35,23 @@ def _one_run(run: RunReview) -> Iterator[Chart]:
     for title, (unit, value, log, from_zero) in _FIGURES.items():
         lines = [Line(title.lower(), _points(run, value, 1), 0)]
         yield Chart(title, unit, "step", lines, log=log, from_zero=from_zero, resumes=history.resumes)
+    yield from _layers(history)
+
+
+def _layers(history: History) -> Iterator[Chart]:
+    """Norms by layer, where the run logged them: a line for each layer, or for some of many."""
+    for title, unit, name in (
+        ("Activations by layer", "root mean square", "activations"),
+        ("Gradients by layer", "norm", "gradients"),
+    ):
+        found = [(step.step, getattr(step, name)) for step in history.steps if getattr(step, name)]
+        count = len(found[0][1]) if found else 0
+        shown = sorted({round(place * (count - 1) / (COLORS - 1)) for place in range(COLORS)}) if count else []
+        names = layer_names(count)
+        lines = [
+            Line(names[layer], [(step, row[layer]) for step, row in found], color) for color, layer in enumerate(shown)
+        ]
+        yield Chart(title, unit, "step", lines, log=True, resumes=history.resumes)
 
 
 def _several(runs: Sequence[RunReview]) -> Iterator[Chart]:
