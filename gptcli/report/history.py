@@ -98,5 +98,5 @@ def _add(
 def _layers(line: dict[str, Any], name: str) -> tuple[float, ...]:
     """The figures `name/0`, `name/1` and so on; none where one is missing or was not finite."""
     count = sum(key.startswith(f"{name}/") for key in line)
-    found = [line.get(f"{name}/{layer}") for layer in range(count)]
-    return () if None in found else tuple(map(float, found))
+    found = [float(norm) for layer in range(count) if (norm := line.get(f"{name}/{layer}")) is not None]
+    return tuple(found) if len(found) == count else ()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from gptcli.dataset.folder import Dataset
-from gptcli.generation.norms import MOST_TOKENS, LayerNorms, layer_norms
+from gptcli.generation.attention import MOST_TOKENS
+from gptcli.generation.norms import LayerNorms, layer_norms
 from gptcli.model.gpt import GPT
 
 
