@@ -39,15 +39,15 @@ START = Law(
     text_power=0.4,
     length=0.15,
     length_power=0.5,
-    drag=4.0,
+    shrink=4.0,
     harm=0.6,
     passes=12.0,
-    passes_text=0.0,
+    passes_text=0.3,
     passes_size=-0.4,
     relief=7.0,
 )
-SIGNED = {"passes_text", "passes_size"}
-"""Constants that may be negative; the others are fitted by their logarithms."""
+SIGNED = {"passes_size"}
+"""Constants that may be negative; the others are positive and fitted by their logarithms."""
 
 
 @dataclass(frozen=True)
@@ -125,14 +125,14 @@ def fit(examples: Sequence[Example]) -> Law:
 def ratios(law: Any, examples: Sequence[Example]) -> Tensor:
     """The law's ratios of trainings (n,), as `Law.ratio` computes them, for constants that are tensors."""
     N, U, S, P, d = (_column(examples, name) for name in ("parameters", "tokens", "steps", "passes", "dropout"))
-    harmless = law.passes * (U / 1e5) ** law.passes_text * (N / 1e5) ** law.passes_size * torch.exp(law.relief * d)
-    effective = S * torch.exp(-law.drag * d**2)
+    harmless = law.passes * (1 + law.passes_text * 1e5 / U) * (N / 1e5) ** law.passes_size * torch.exp(law.relief * d)
+    effective = N * torch.exp(-law.shrink * d)
     return (
         law.level
-        + law.size * (N / 1e5) ** -law.size_power
+        + law.size * (effective / 1e5) ** -law.size_power
         + law.text * (U / 1e5) ** -law.text_power
-        + law.length * (effective / 300) ** -law.length_power
-        + law.harm * (torch.log1p((P / harmless) ** 6) / 6) ** 2
+        + law.length * (S / 300) ** -law.length_power
+        + law.harm * torch.log1p((P / harmless) ** 12) / 12
     )
 
 

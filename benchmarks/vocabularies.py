@@ -15,6 +15,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,13 @@ MOST_PASSES = 8.0
 """Passes over the text at most: more would only memorize it."""
 
 
-def planned(content: bytes, preset: str, vocabulary: str, steps: int) -> Plan:
+def planned(
+    content: bytes, preset: str, vocabulary: str, steps: int, settings: Mapping[str, object] | None = None
+) -> Plan:
     """The plan of a training on a text with characters (`char`) or a BPE vocabulary of that size."""
     tokenizer = {"tokenizer.kind": "char"} if vocabulary == "char" else {"tokenizer.vocab_size": int(vocabulary)}
-    settings = {"train.max_steps": steps, "train.device": "cpu", "train.dtype": "float32", **tokenizer}
+    fixed = {"train.max_steps": steps, "train.device": "cpu", "train.dtype": "float32", **tokenizer}
+    settings = {**fixed, **(settings or {})}
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder) / "text.txt"
         text.write_bytes(content)

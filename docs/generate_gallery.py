@@ -35,6 +35,7 @@ def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     run("gptcli", "report", "runs/python-docs", "--text", TEXT, "-o", "report.html")
     run("gptcli", "report", "runs/python-docs", "runs/gpt2-bpe", "-o", "both.html")
+    run("gptcli", "report", "runs/post-norm", "-o", "post.html")
     with tempfile.TemporaryDirectory() as folder, running_browser(program, Path(folder)) as browser:
         tab = browser.new_page()
         of_pages(tab)
@@ -53,6 +54,8 @@ def of_pages(tab: Page) -> None:
     part(tab, "logit-lens", "[aria-labelledby=logit-lens]")
     tab.open(Path("report.html"), width=1100, dark=True)
     part(tab, "positions-dark", "[aria-labelledby=positions]")
+    tab.open(Path("post.html"), width=1100)
+    part(tab, "layers", ".charts figure:nth-of-type(5)", ".charts figure:nth-of-type(6)")
     tab.open(Path("both.html"), width=1100)
     part(tab, "two-runs", "[aria-labelledby=runs]", "[aria-labelledby=curves]")
 

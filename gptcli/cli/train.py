@@ -38,7 +38,7 @@ def train(
         typer.Option(
             "--preset",
             metavar="P",
-            help="Model and recipe; `gptcli inspect` lists them (default: CPU tiny, GPU small).",
+            help="Model and recipe; `gptcli inspect` lists them (default: chosen for text, machine and time).",
         ),
     ] = None,
     family: options.Family = None,
@@ -60,7 +60,8 @@ def train(
         ResumeMode, typer.Option("--resume", help="An existing run: resume it (auto, must), or start another (never).")
     ] = "auto",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show config, sizes, memory and disk; write nothing.")
+        bool,
+        typer.Option("--dry-run", help="Show models to choose from, config, sizes, memory and disk; write nothing."),
     ] = False,
     n_layer: Annotated[int | None, setting("model.n_layer", "N", panel=MODEL_PANEL)] = None,
     n_head: Annotated[int | None, setting("model.n_head", "N", panel=MODEL_PANEL)] = None,

@@ -154,7 +154,8 @@ class TrainConfig(Section):
     epochs: Annotated[Finite, Field(gt=0, le=MAX_COUNT)] | None = None
     """Passes over the training text (default: no limit)."""
     max_time: Duration | None = None
-    """Training time in seconds, or as text such as 90s, 30m or 1.5h (default: no limit)."""
+    """Training time in seconds, or as text such as 90s, 30m or 1.5h (default: no limit; for the choice of a model 3m on
+    a CPU and 10m on a GPU)."""
     patience: Count | None = None
     """Evaluations without a better validation loss before training stops (default: no limit)."""
     eval_every: Count | None = None

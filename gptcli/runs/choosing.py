@@ -13,6 +13,7 @@ import torch
 from gptcli.config import RunConfig
 from gptcli.dataset.folder import Dataset
 from gptcli.dataset.mixture import Mixture
+from gptcli.errors import OutOfMemoryError
 from gptcli.model.cost import parameter_count, training_flops
 from gptcli.runs.decision import Chosen, NewRun, run_config
 from gptcli.runs.expected import LAW
@@ -64,6 +65,13 @@ class Choice:
     candidates: tuple[Candidate, ...]
     seconds: float
     """Time that they may take."""
+    ngram_bits_per_byte: float
+    """The loss of the n-gram model on the text."""
+
+    @property
+    def only_memorizes(self) -> bool:
+        """Whether the text is too small for more than memorizing: counts of a few characters predict it as well."""
+        return self.best.bits_per_byte >= self.ngram_bits_per_byte
 
     @property
     def best(self) -> Candidate:
@@ -112,17 +120,20 @@ class _Chooser:
             fitted = fit_to_machine(config, self._device)
             if not fitted.fits:
                 break
-            pace = measure_pace(fitted.config, self._dataset, self._device)
+            try:
+                pace = measure_pace(fitted.config, self._dataset, self._device)
+            except OutOfMemoryError:  # a GPU's memory is an estimate until it is used
+                break
             seconds_per_flop = pace.step / flops
             found.append(self._best(fitted.config, pace))
         if not found:
             return None
-        best = Choice(tuple(found), self._seconds).best
+        best = Choice(tuple(found), self._seconds, self._text).best
         if may_compile(self._device, best.seconds):
             fitted = fit_to_machine(self._config(best.preset), self._device)
             compiled = measure_pace(fitted.config, self._dataset, self._device, compiles=True)
             found[found.index(best)] = self._best(fitted.config, compiled)
-        return Choice(tuple(found), self._seconds)
+        return Choice(tuple(found), self._seconds, self._text)
 
     def _config(self, preset: str) -> RunConfig:
         decision = replace(self._decision, chosen=Chosen(preset, {}))

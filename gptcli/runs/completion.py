@@ -28,6 +28,12 @@ from gptcli.runs.rhythm import epoch_steps, with_rhythm
 from gptcli.tokenizer.tokenizer import is_path
 from gptcli.training.runtime import trains_in_tf32
 
+TOO_SMALL = (
+    "This text is too small to learn much from: the model will mostly memorize it. Add text, or start from a "
+    "pretrained model with `train.init_from`."
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Completed:
     """A complete config, and how it came about."""
@@ -93,6 +99,7 @@ def complete(
             f"Model: {_shape(config)}{_default_note(request, decision, device)}.",
             *([alone] if (alone := compatibility_note(config.model)) else []),
             f"Budget: {_budget(config, dataset, seconds)}.",
+            *([TOO_SMALL] if choice and choice.only_memorizes else []),
             f"Dtype: {dtype.name}, {_dtype_reason(config, decision, dtype, device)}.",
             f"Memory: about {size(fitted.memory.total)}; {size(fitted.free)} are free.",
         ],

@@ -1,9 +1,9 @@
 """The validation loss to expect of a training: a law fitted to small trainings on little text.
 
 The form follows Hoffmann et al. 2022 (arXiv:2203.15556): a level that the text sets, and terms that fall with the size
-of the model, the length of the training and the size of the text. Repeating a text helps less and less (Muennighoff et
-al. 2023, arXiv:2305.16264), and in this regime of small texts harms in the end: beyond a number of passes that grows
-with dropout, a model memorizes. docs/recipes.md has the trainings, the fit and its errors.
+of the model, the length of the training and the size of the text. A penalty is added for memorizing, as in Lovelace et
+al. 2026 (arXiv:2605.01640): beyond a number of passes that grows with dropout, reading a text again does harm.
+docs/recipes.md has the trainings, the fit and its errors.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ class Law:
     The ratio of a loss to that of the n-gram model (`ngrams.py`) is, with N parameters apart from the embedding, U
     tokens of training text, S updates, P passes and dropout d:
 
-        level + size (N / 1e5)^-size_power + text (U / 1e5)^-text_power + length (S' / 300)^-length_power
-              + harm log²(1 + (P / P*)^6) / 36
+        level + size (N' / 1e5)^-size_power + text (U / 1e5)^-text_power + length (S / 300)^-length_power
+              + harm log(1 + (P / P*)^12) / 12
 
-    with S' = S exp(-drag d²) and P* = passes (U / 1e5)^passes_text (N / 1e5)^passes_size exp(relief d).
+    with N' = N exp(-shrink d), since dropout takes capacity, and the harmless passes
+    P* = passes (1 + passes_text 1e5 / U) (N / 1e5)^passes_size exp(relief d).
     """
 
     level: float
@@ -32,7 +33,7 @@ class Law:
     text_power: float
     length: float
     length_power: float
-    drag: float
+    shrink: float
     harm: float
     passes: float
     passes_text: float
@@ -42,33 +43,34 @@ class Law:
     def ratio(self, parameters: float, tokens: float, steps: float, passes: float, dropout: float) -> float:
         """The expected loss as a multiple of the n-gram model's."""
         harmless = self.harmless_passes(parameters, tokens, dropout)
-        effective = steps * math.exp(-self.drag * dropout**2)
+        effective = parameters * math.exp(-self.shrink * dropout)
         return float(
             self.level
-            + self.size * (parameters / 1e5) ** -self.size_power
+            + self.size * (effective / 1e5) ** -self.size_power
             + self.text * (tokens / 1e5) ** -self.text_power
-            + self.length * (effective / 300) ** -self.length_power
-            + self.harm * (math.log1p((passes / harmless) ** 6) / 6) ** 2
+            + self.length * (steps / 300) ** -self.length_power
+            + self.harm * math.log1p((passes / harmless) ** 12) / 12
         )
 
     def harmless_passes(self, parameters: float, tokens: float, dropout: float) -> float:
         """Passes over a text from which on the model memorizes it."""
-        of_text = (tokens / 1e5) ** self.passes_text * (parameters / 1e5) ** self.passes_size
-        return float(self.passes * of_text * math.exp(self.relief * dropout))
+        of_text = 1 + self.passes_text * 1e5 / tokens
+        of_model = (parameters / 1e5) ** self.passes_size * math.exp(self.relief * dropout)
+        return float(self.passes * of_text * of_model)
 
 
 LAW = Law(
-    level=0.753,
-    size=0.116,
-    size_power=0.359,
-    text=0.040,
-    text_power=0.341,
-    length=0.068,
-    length_power=0.865,
-    drag=10.0,
-    harm=0.425,
-    passes=11.2,
-    passes_text=-0.172,
-    passes_size=-0.237,
-    relief=5.9,
+    level=0.3137,
+    size=0.1845,
+    size_power=0.3337,
+    text=0.2729,
+    text_power=0.1102,
+    length=0.1868,
+    length_power=0.5035,
+    shrink=9.081,
+    harm=0.5862,
+    passes=12.45,
+    passes_text=0.109,
+    passes_size=-0.2944,
+    relief=6.816,
 )

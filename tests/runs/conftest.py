@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gptcli.dataset.folder import Dataset
-from gptcli.runs import completion
+from gptcli.runs import choosing, completion
 from gptcli.runs.pace import Pace
 from tests.runs.small_runs import small_dataset
 
@@ -19,4 +19,5 @@ def dataset(corpus: str, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 @pytest.fixture(autouse=True)
 def _steady_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is measured: tests count steps, and replace clocks."""
-    monkeypatch.setattr(completion, "measure_pace", lambda *_args, **_options: Pace(0.001))
+    for module in (completion, choosing):
+        monkeypatch.setattr(module, "measure_pace", lambda *_args, **_options: Pace(0.001))

@@ -27,7 +27,7 @@ FLAGS: dict[str, Any] = {
     "model.n_layer": 1, "model.n_head": 2, "model.n_embd": 16, "model.block_size": 16, "model.dropout": 0.1,
     "optim.optimizer": "adamw", "optim.lr": 0.01, "optim.warmup_steps": 2,
     "train.batch_size": 4, "train.micro_batch_size": 4, "train.max_steps": 20, "train.dtype": "float32",
-    "train.eval_every": 10, "train.save_every": 10, "train.log_every": 1, "train.device": "cpu",
+    "train.eval_every": 10, "train.save_every": 10, "train.log_every": 1, "train.device": "cpu", "train.compile": "off",
 }  # fmt: skip
 """The settings of every small run, unless a test states others."""
 

@@ -10,6 +10,7 @@ import pytest
 from gptcli.config import RunConfig
 from gptcli.config.values import nest
 from gptcli.dataset.folder import Dataset
+from gptcli.errors import OutOfMemoryError
 from gptcli.model.cost import training_flops
 from gptcli.runs import choosing, fitting, pace
 from gptcli.runs.decision import decide
@@ -80,7 +81,7 @@ def test_a_long_training_is_timed_as_it_will_run(
 ) -> None:
     assert not made(text, tmp_path).pays_compiling_on_cpu
     assert not [one for one in paces if one.endswith("compiled")]
-    monkeypatch.setattr(pace, "CPU_SECONDS", 60.0)
+    monkeypatch.setattr(pace, "CPU_SECONDS", 1.0)
     plan = made(text, tmp_path)
     assert paces[-1] == f"{plan.config.preset} compiled"
     assert plan.pays_compiling_on_cpu
@@ -133,11 +134,28 @@ def test_more_passes_come_with_more_dropout(tmp_path: Path, paces: list[str]) ->
 def test_models_without_room_are_left_out(
     text: Dataset, tmp_path: Path, paces: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needed = made(text, tmp_path, {"train.micro_batch_size": 1}, preset="tiny").memory
-    monkeypatch.setattr(fitting, "free_memory", lambda device: needed - 1)
+    one_by_one = made(text, tmp_path, {"train.micro_batch_size": 1}, preset="nano").config
+    needed = fitting.fit_to_machine(one_by_one, CPU).memory.needed
+    monkeypatch.setattr(fitting, "free_memory", lambda device: needed)
     choice = made(text, tmp_path).choice
     assert choice is not None
     assert [one.preset for one in choice.candidates] == ["nano"]
+
+
+def test_a_model_that_runs_out_of_memory_is_left_out(
+    text: Dataset, tmp_path: Path, paces: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure = choosing.measure_pace
+
+    def measure_in_little_memory(config: RunConfig, *arguments: Any, **options: Any) -> Pace:
+        if config.preset == "mini":
+            raise OutOfMemoryError("Too large.", "")
+        return measure(config, *arguments, **options)
+
+    monkeypatch.setattr(choosing, "measure_pace", measure_in_little_memory)
+    choice = made(text, tmp_path).choice
+    assert choice is not None
+    assert [one.preset for one in choice.candidates] == ["nano", "tiny"]
 
 
 def test_no_model_where_none_can_be_trained(tmp_path: Path, paces: list[str]) -> None:

@@ -10,17 +10,18 @@ import torch
 
 from gptcli.checkpoints.run_folder import read_run
 from gptcli.config import load_config_file
+from gptcli.config.values import nest
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import CorpusError, DeviceError, ModelFolderError, OutOfMemoryError, StorageError, UsageError, size
 from gptcli.model import devices
 from gptcli.model.memory import training_memory
-from gptcli.runs import completion
+from gptcli.runs import completion, fitting
 from gptcli.runs.decision import NewRun, Resume, decide, training_device
 from gptcli.runs.host_copy import copied_bytes
 from gptcli.runs.plan import Plan, plan_for
 from gptcli.runs.request import Request, new_request
 from gptcli.training.trainer import Trainer
-from tests.runs.small_runs import CPU, plan, request, run, small_dataset
+from tests.runs.small_runs import CPU, carry_out, plan, request, run, small_dataset
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_a_new_run(dataset: Dataset, tmp_path: Path) -> None:
 
 
 def test_the_notes_tell_the_defaults(dataset: Dataset, tmp_path: Path) -> None:
-    asked = Request(out=tmp_path / "run")
+    asked = Request(out=tmp_path / "run", flags=nest({"train.max_steps": 9}))
     made = plan_for(asked, decide(asked), dataset, CPU)
     assert made.config.preset == "tiny"
     assert "the default on a CPU" in note(made, "Model: tiny ")
@@ -78,7 +79,7 @@ def test_the_same_again_resumes(dataset: Dataset, stopped: Path) -> None:
 CHANGEABLE = {
     "train.max_steps": 30, "train.epochs": 3.0, "train.max_time": 60.0, "train.patience": 7,
     "train.eval_every": 3, "train.save_every": 3, "train.sample_every": 3, "train.log_every": 3,
-    "train.keep_checkpoints": 5, "train.eval_tokens": 99, "train.device": "auto", "train.compile": "off",
+    "train.keep_checkpoints": 5, "train.eval_tokens": 99, "train.device": "auto", "train.compile": "auto",
     "train.micro_batch_size": 2,
 }  # fmt: skip
 
@@ -241,8 +242,8 @@ def test_memory_is_estimated_before_the_pace_is_measured(
         process, free = 5 * 10**9, 4 * 10**9
         return 10
 
-    monkeypatch.setattr(completion, "process_memory", lambda *device, **trains: process)
-    monkeypatch.setattr(completion, "free_memory", lambda device: free)
+    monkeypatch.setattr(fitting, "process_memory", lambda *device, **trains: process)
+    monkeypatch.setattr(fitting, "free_memory", lambda device: free)
     monkeypatch.setattr(completion, "steps_within", measured)
     made = plan(dataset, tmp_path / "run", {"train.max_steps": None, "train.max_time": 60.0})
     assert process > 10**9
@@ -327,7 +328,7 @@ def test_memory_is_refused_before_anything_is_written(
     """With room for two sequences, four are refused; the hint names two, which a request that is silent gets."""
     model = plan(dataset, tmp_path / "run").config.model
     room = training_memory(model, 2, torch.float32, "cpu", 0).needed
-    monkeypatch.setattr(completion, "free_memory", lambda device: room)
+    monkeypatch.setattr(fitting, "free_memory", lambda device: room)
     with pytest.raises(OutOfMemoryError, match=r"needs about .* MB.* free") as caught:
         run(dataset, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -335,7 +336,7 @@ def test_memory_is_refused_before_anything_is_written(
     assert size == 2
     assert plan(dataset, tmp_path / "run", {"train.micro_batch_size": size}).config.train.micro_batch_size == 2
     assert plan(dataset, tmp_path / "run", {"train.micro_batch_size": None}).config.train.micro_batch_size == 2
-    monkeypatch.setattr(completion, "free_memory", lambda device: 1000)
+    monkeypatch.setattr(fitting, "free_memory", lambda device: 1000)
     for stated in (None, 1):
         with pytest.raises(OutOfMemoryError, match="needs about") as caught:
             plan(dataset, tmp_path / "run", {"train.micro_batch_size": stated})
@@ -379,3 +380,30 @@ def test_a_plan_counts_the_copy_from_which_checkpoints_are_written(
     state = trainer.state()
     assert made.copy == pytest.approx(copied_bytes(state.model) + copied_bytes(state.optimizer), rel=0.1)
     assert size(made.copy) in note(made, "Saving: ")
+
+
+@pytest.mark.parametrize(
+    ("settings", "rate"),
+    [
+        ({"optim.optimizer": "adamw"}, 4e-3),
+        ({"optim.optimizer": "muon"}, 8e-3),
+        ({"optim.optimizer": "adamw", "optim.lr": 1e-3}, 1e-3),
+        ({}, 8e-3),
+    ],
+)
+def test_another_optimizer_has_another_rate(
+    dataset: Dataset, tmp_path: Path, settings: dict[str, object], rate: float
+) -> None:
+    """Muon's best rate is twice that of AdamW, and `tiny` states Muon's."""
+    asked = new_request(dataset.path, out=tmp_path / "run", preset="tiny", settings={"train.max_steps": 2} | settings)
+    assert plan_for(asked, decide(asked), dataset, CPU).config.optim.lr == pytest.approx(rate)
+    shorter = new_request(
+        dataset.path, out=tmp_path / "run", preset="tiny", settings={"train.max_steps": 1, **SMALLER} | settings
+    )
+    list(carry_out(plan_for(shorter, decide(shorter), dataset, CPU)))
+    resumed = plan_for(shorter, decide(shorter), dataset, CPU)
+    assert isinstance(resumed.decision, Resume)
+    assert resumed.config.optim.lr == pytest.approx(rate)
+
+
+SMALLER = {"model.n_layer": 1, "model.n_embd": 16, "model.block_size": 16, "train.batch_size": 2}
