@@ -4,11 +4,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN := runs/python-docs
 
-.PHONY: help demo test test-install crash soak fuzz fuzz-quick bench gpu docs clean
+.PHONY: help demo test test-browser browser test-install crash soak fuzz fuzz-quick bench gpu docs clean
 
 help:
 	@echo "make demo    install into .venv, train a small model for about a minute, generate text with it"
 	@echo "make test    install with the development tools; check format, lint and types; run the tests"
+	@echo "make test-browser  the tests of pages in a Chromium, which is installed with apt where there is none"
 	@echo "make test-install   install the wheel with pip, pipx and uv into empty environments; train and sample"
 	@echo "make crash   run all tests of docs/reliability.md: kills, power failures, faults, damage; a quarter of an hour"
 	@echo "make fuzz    try 100,000 damaged inputs on each file reader; an hour or more (make fuzz-quick: 500 each, a minute)"
@@ -32,6 +33,15 @@ test: .venv/installed-dev
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
+
+# The tests of pages are part of `make test` where there is a Chromium.
+test-browser: browser
+	$(BIN)/python -m pytest tests/ui/test_pages_in_browser.py
+
+APT := $(shell [ "$$(id -u)" = 0 ] || echo sudo) apt-get
+browser: .venv/installed-dev
+	$(BIN)/python -m tests.ui.browser || { $(APT) update && $(APT) install -y --no-install-recommends chromium; }
+	$(BIN)/python -m tests.ui.browser
 
 test-install: .venv/installed-dev
 	$(BIN)/python -m tests.install

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gptcli.generation.stream import Piece, Sample
     from gptcli.generation.surprise import Surprise
     from gptcli.report.inspection import Report, inspect
+    from gptcli.report.review import Review, review
     from gptcli.runs.plan import Plan
 
 __version__ = "0.1.0"
@@ -32,6 +33,7 @@ __all__ = [
     "Prepared",
     "Preview",
     "Report",
+    "Review",
     "Run",
     "Sample",
     "Scores",
@@ -44,6 +46,7 @@ __all__ = [
     "load",
     "plan",
     "preview",
+    "review",
     "tokenize",
     "train",
 ]
@@ -60,6 +63,7 @@ _HOMES = {
     "gptcli.generation.stream": ("Piece", "Sample"),
     "gptcli.generation.surprise": ("Surprise",),
     "gptcli.report.inspection": ("Report", "inspect"),
+    "gptcli.report.review": ("Review", "review"),
     "gptcli.runs.plan": ("Plan",),
 }
 

@@ -20,6 +20,7 @@ COMMANDS = {
     "sample": "Generate text with a trained model.",
     "eval": "Score texts with a model: loss, perplexity, bits per byte and per character.",
     "inspect": "Show what something is: parts, shapes, memory, counts.",
+    "report": "Make a page about a run, or about several: curves, samples, attention.",
     "export": "Write a model in the format of another tool.",
     "bench": "Measure how fast a model trains and generates on this machine.",
 }

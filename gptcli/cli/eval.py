@@ -53,13 +53,14 @@ def eval_(
     reading = {key: value for key, value in stated_settings(eval_, locals()).items() if key.startswith("data.")}
     import gptcli
     from gptcli.ui.console import Output
+    from gptcli.ui.html.page import page_path, write_page
+    from gptcli.ui.html.surprise import surprise_page
     from gptcli.ui.preparing import PreparingDisplay
     from gptcli.ui.scores import show_scores
     from gptcli.ui.surprise import show_surprise
-    from gptcli.ui.surprise_page import page_path, write_page
 
     output = Output(quiet, verbose, json, no_color)
-    page = None if html is None else page_path(html)
+    page = None if html is None else page_path(html, "html")
     how: dict[str, Any] = {"dtype": options.dtype_or_none(dtype) or "float32"}
     how["quantize"] = None if quantize == "none" else "int8"
     model = gptcli.load(run, checkpoint=checkpoint, device=device, context=context, quiet=quiet, **how)
@@ -73,7 +74,7 @@ def eval_(
             surprise = model.surprise(texts, on_progress=display.update, **scoring)
             scores = surprise.scores
     if page:
-        write_page(page, surprise, model.path)
+        write_page(page, surprise_page(surprise, model.path), "html")
         output.note(f"Wrote {page}")
     if tokens:
         show_surprise(surprise, model.path, output)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gptcli.cli import options
 
+if TYPE_CHECKING:
+    from gptcli.ui.console import Output
+
+INSIDE_PANEL = "Inside a run"
 INSPECT_EXAMPLES = (
-    "gptcli inspect runs/book   ·   gptcli inspect --preset gpt2   ·   gptcli inspect --preset gpt3-175b --lengths"
+    "gptcli inspect runs/book   ·   gptcli inspect runs/book --attention 'Once upon'   ·   "
+    "gptcli inspect --preset gpt3-175b --lengths"
 )
 
 
@@ -40,6 +45,42 @@ def inspect(
             rich_help_panel=options.MODEL_PANEL,
         ),
     ] = False,
+    attention: Annotated[
+        str | None,
+        typer.Option(
+            "--attention",
+            metavar="TEXT",
+            help="What each head of a run looks at in a text.",
+            rich_help_panel=INSIDE_PANEL,
+        ),
+    ] = None,
+    head: Annotated[
+        str | None,
+        typer.Option(
+            "--head",
+            metavar="L.H",
+            help="With --attention: one head in full, such as 0.2, head 2 of layer 0.",
+            rich_help_panel=INSIDE_PANEL,
+        ),
+    ] = None,
+    lens: Annotated[
+        str | None,
+        typer.Option(
+            "--lens",
+            metavar="TEXT",
+            help="The next token that a run would predict after each of its blocks (logit lens).",
+            rich_help_panel=INSIDE_PANEL,
+        ),
+    ] = None,
+    neighbours: Annotated[
+        str | None,
+        typer.Option(
+            "--neighbours",
+            metavar="TOKEN",
+            help="The tokens closest to one in the embedding.",
+            rich_help_panel=INSIDE_PANEL,
+        ),
+    ] = None,
     machine: Annotated[bool, typer.Option("--machine", help="Describe this machine.")] = False,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
@@ -58,6 +99,12 @@ def inspect(
     from gptcli.ui.reports import show_report
 
     output = Output(quiet, verbose, json, no_color)
+    asked = {"attention": attention, "head": head, "lens": lens, "neighbours": neighbours}
+    if inside := {name: text for name, text in asked.items() if text is not None}:
+        others = {"preset": preset, "family": family, "vocab_size": vocab_size, "batch_size": batch_size}
+        others |= {"length": length, "lengths": lengths or None, "machine": machine or None}
+        _look_inside(things or [], inside, others | changes, output)
+        return
     with PreparingDisplay(output) as display:
         report = gptcli.inspect(
             *(things or []),
@@ -78,3 +125,31 @@ def inspect(
     elif report.kind == "presets":
         output.note("There is no run under runs/ yet; these are the presets.")
     show_report(report, output, lengths=lengths)
+
+
+def _look_inside(things: list[str], asked: dict[str, str], others: dict[str, Any], output: Output) -> None:
+    """Show one of `--attention`, `--lens` and `--neighbours`, which load the model."""
+    import gptcli
+    from gptcli.errors import UsageError
+    from gptcli.ui.attention import show_attention
+    from gptcli.ui.lens import show_lens, show_neighbours
+
+    head = asked.pop("head", None)
+    if head is not None and "attention" not in asked:
+        raise UsageError("`head` goes with `attention`.", "Give a text with `attention`, or leave `head` out.")
+    for name, value in others.items():
+        if value is not None:
+            raise UsageError(f"`{name}` does not go with `{next(iter(asked))}`.", f"Leave out `{name}`.")
+    if len(asked) > 1 or len(things) > 1:
+        raise UsageError("One look inside one run at a time.", "Give one run, and `attention`, `lens` or `neighbours`.")
+    model = gptcli.load(*things, device="cpu", dtype="float32", quiet=output.quiet)
+    for note in ([] if things else [f"Inspecting {model.path}, the newest run."]) + [*model.notes]:
+        output.note(note)
+    [(what, text)] = asked.items()
+    if what == "attention":
+        maps = model.attention(text)
+        show_attention(maps, None if head is None else maps.position(head), output)
+    elif what == "lens":
+        show_lens(model.lens(text), output)
+    else:
+        show_neighbours(model.neighbours(text), output)

@@ -89,6 +89,7 @@ def train(
     loggers: Annotated[
         list[str] | None, setting("train.loggers", "NAME", panel=options.OUTPUT_PANEL, note="Can be repeated.")
     ] = None,
+    log_layers: Annotated[bool, setting("train.log_layers", None, panel=RHYTHM)] = False,
     tokenizer: options.TokenizerKind = None,
     vocab_size: options.VocabSize = None,
     val_fraction: options.ValFraction = None,

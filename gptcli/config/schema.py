@@ -166,6 +166,8 @@ class TrainConfig(Section):
     """Steps between generated samples; 0: none."""
     log_every: Count = 10
     """Steps between log entries."""
+    log_layers: bool = False
+    """Log the norms of activations and gradients of each layer too, for the first tokens of the validation split."""
     eval_tokens: Count | None = None
     """Largest number of validation tokens per evaluation (default: twenty evaluations take a tenth of the time). Every
     evaluation scores the same ones."""
@@ -227,7 +229,7 @@ CHANGEABLE_ON_RESUME = frozenset(
     {
         *("train.max_steps", "train.epochs", "train.max_time", "train.patience"),
         *("train.eval_every", "train.save_every", "train.sample_every", "train.log_every", "train.keep_checkpoints"),
-        "train.eval_tokens",
+        *("train.eval_tokens", "train.log_layers"),
         *("train.device", "train.compile", "train.micro_batch_size", "train.activation_checkpointing"),
         "train.loggers",
         "optim.skip_spikes",

@@ -17,8 +17,10 @@ from gptcli.config import DataConfig, DtypeName, Quantization, SamplingConfig, p
 from gptcli.config.values import nest
 from gptcli.dataset.sources import OnProgress
 from gptcli.errors import OutOfMemoryError, UsageError, counted
+from gptcli.generation.attention import AttentionMaps, attention_maps
 from gptcli.generation.context_window import require_memory
 from gptcli.generation.cuda_graphs import GraphDecoders
+from gptcli.generation.lens import LogitLens, Neighbours, logit_lens, neighbours
 from gptcli.generation.placement import cpu_threads, decoding_threads, place
 from gptcli.generation.prompt import Prompt, encode_prompt
 from gptcli.generation.scoring import Scores, score_texts
@@ -151,6 +153,25 @@ class LoadedModel:
         return surprise_of_texts(
             self.model, self.tokenizer, texts, data, stride, unknown=unknown, on_progress=on_progress
         )
+
+    def attention(self, text: str) -> AttentionMaps:
+        """How much each token of a text takes from each earlier one, in every layer and head.
+
+        A text beyond 256 tokens or the context window is cut. Raises UsageError for a text of less than two tokens,
+        and TokenizerError for unknown characters.
+
+        >>> maps = model.attention("the cat sat")  # doctest: +SKIP
+        >>> maps.probabilities[0, 1]  # layer 0, head 1: tokens × tokens  # doctest: +SKIP
+        """
+        return attention_maps(self.model, self.tokenizer, self.encode(text).ids)
+
+    def lens(self, text: str) -> LogitLens:
+        """What the model would predict after each of its blocks; raises as `attention`, and takes a text as it does."""
+        return logit_lens(self.model, self.tokenizer, self.encode(text).ids)
+
+    def neighbours(self, token: str) -> Neighbours:
+        """The ten tokens closest to a token in the embedding. Raises UsageError for a text of several tokens."""
+        return neighbours(self.model, self.tokenizer, self.encode(token).ids)
 
     def describe(self, texts: int = 1) -> str:
         """One line about the model while it decodes `texts` texts at once: weights, dtype, device, threads on a CPU."""

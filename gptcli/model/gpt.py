@@ -51,6 +51,18 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, rotation: Tensor | None, cache: KVCache | None) -> Tensor:
         B, T, _ = x.shape
+        q, k, v = self.heads(x, rotation)  # (B, H, T, D), 2 of (B, G, T, D)
+        mask = None
+        if cache is not None:
+            k, v, mask = cache.append(self.layer, k, v)  # 2 of (B, G, S, D), (1, S)
+        y = attend(q, k, v, self.dropout if self.training else 0.0, self.window, mask)  # (B, H, T, D)
+        y = y.transpose(1, 2).reshape(B, T, self.n_head * self.head_dim)  # (B, T, H·D)
+        y = self.c_proj(y)  # (B, T, C)
+        return F.dropout(y, self.dropout) if self.training and self.dropout else y
+
+    def heads(self, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Normed input (B, T, C) → queries (B, H, T, D), keys and values (B, G, T, D)."""
+        B, T, _ = x.shape
         H, G, D = self.n_head, self.n_kv_head, self.head_dim
         qkv = self.c_attn(x).view(B, T, H + 2 * G, D)  # (B, T, H + 2G, D)
         q, k, v = qkv.split_with_sizes((H, G, G), dim=2)  # (B, T, H, D), 2 of (B, T, G, D)
@@ -58,14 +70,7 @@ class Attention(nn.Module):
             q, k = self.q_norm(q), self.k_norm(k)
         if rotation is not None:
             q, k = rotate(q, rotation), rotate(k, rotation)
-        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # (B, H, T, D), 2 of (B, G, T, D)
-        mask = None
-        if cache is not None:
-            k, v, mask = cache.append(self.layer, k, v)  # 2 of (B, G, S, D), (1, S)
-        y = attend(q, k, v, self.dropout if self.training else 0.0, self.window, mask)  # (B, H, T, D)
-        y = y.transpose(1, 2).reshape(B, T, H * D)  # (B, T, H·D)
-        y = self.c_proj(y)  # (B, T, C)
-        return F.dropout(y, self.dropout) if self.training and self.dropout else y
+        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
 
 class RMSNorm(nn.Module):
@@ -191,13 +196,7 @@ class GPT(nn.Module):
         T = ids.shape[1]
         room = cache.room if cache is not None else self.config.block_size
         assert room >= T, "more tokens than fit into the context"
-        places = cache.places(T) if cache is not None else slice(T)
-        x: Tensor = self.wte(ids)  # (B, T, C)
-        if self.config.position == "learned":
-            x = x + self.wpe.weight[places]
-        elif self.sinusoids is not None:
-            x = x + self.sinusoids[places]
-        rotation = self.rotations[:, places] if self.rotations is not None else None  # (2, T, 1, D)
+        x, rotation = self.embed(ids, cache.places(T) if cache is not None else slice(T))  # (B, T, C), (2, T, 1, D)
         if self.training and self.config.dropout:
             x = F.dropout(x, self.config.dropout)
         for block in self.h:
@@ -210,6 +209,15 @@ class GPT(nn.Module):
         if self.config.norm_placement == "pre":
             x = self.ln_f(x)  # (B, T, C)
         return x
+
+    def embed(self, ids: Tensor, places: slice | Tensor) -> tuple[Tensor, Tensor | None]:
+        """Token ids (B, T) at these positions → input of the first block (B, T, C), rotation (2, T, 1, D) if any."""
+        x: Tensor = self.wte(ids)  # (B, T, C)
+        if self.config.position == "learned":
+            x = x + self.wpe.weight[places]
+        elif self.sinusoids is not None:
+            x = x + self.sinusoids[places]
+        return x, self.rotations[:, places] if self.rotations is not None else None
 
     @property
     def head_weight(self) -> Tensor:

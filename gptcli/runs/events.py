@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gptcli.checkpoints.checkpoint import Progress
+from gptcli.generation.norms import LayerNorms
 from gptcli.runs.budget import StopReason
 from gptcli.runs.plan import Plan
 from gptcli.training.trainer import Figures
@@ -37,6 +38,8 @@ class StepMetrics(Figures):
     tokens_per_second: float
     seconds: float
     """Training time so far, over all sessions of the run."""
+    layers: LayerNorms | None = None
+    """Norms by layer after the update; None unless `train.log_layers` is set."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from gptcli.storage import AppendLog
 def scalars(event: Event) -> dict[str, float]:
     """The figures of an event by name; empty if it has none."""
     if isinstance(event, StepMetrics):
+        layers = event.layers
+        norms = {"activations": layers.activations, "gradients": layers.gradients} if layers else {}
         experts = zip(("train/expert_balance", "train/expert_load"), event.experts or (), strict=False)
         return {
             "train/loss": event.loss,
@@ -28,6 +30,7 @@ def scalars(event: Event) -> dict[str, float]:
             "train/skipped": event.skipped,
             "perf/tok_per_sec": event.tokens_per_second,
             **dict(experts),
+            **{f"{name}/{layer}": norm for name, found in norms.items() for layer, norm in enumerate(found)},
         }
     if isinstance(event, EvalMetrics):
         parts = {f"val/loss/{name}": loss for name, loss in event.parts.items()}

@@ -27,6 +27,7 @@ from gptcli.runs.events import (
     SaveFailed,
     StepMetrics,
 )
+from gptcli.runs.layers import measure_layers
 from gptcli.runs.logs import MetricsLog
 from gptcli.runs.opening import open_folder, remove_half_written, starting_trainer, tidy_up
 from gptcli.runs.plan import Plan
@@ -279,9 +280,14 @@ class Session:
         self._training_loss = figures.loss
         now, tokens = time.perf_counter(), self.progress.tokens
         rate = (tokens - self._mark_tokens) / max(now - self._mark_time, 1e-9)
+        layers = measure_layers(self.trainer.model, self.trainer.dataset) if self.config.log_layers else None
         self._mark()
         return StepMetrics(
-            step=self.progress.step, tokens_per_second=rate, seconds=self.seconds, **dataclasses.asdict(figures)
+            step=self.progress.step,
+            tokens_per_second=rate,
+            seconds=self.seconds,
+            layers=layers,
+            **dataclasses.asdict(figures),
         )
 
     @property

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
+from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
@@ -18,6 +20,8 @@ from gptcli.storage import disk_errors
 
 CHARTS = {"loss": {"training and validation": ["Multiline", ["train/loss", "val/loss"]]}}
 """Charts with several curves, in the tab "Custom Scalars"."""
+_FIRST_EVENTS = 3
+"""Events of a file in which its session log comes: after the version of the file."""
 
 
 class TensorBoardLog:
@@ -77,3 +81,16 @@ class TensorBoardLog:
         for summary in hparams(plain, {"hparam/best_val_loss": best_val_loss}):  # type: ignore[no-untyped-call]
             self._writer._get_file_writer().add_summary(summary, step)  # type: ignore[no-untyped-call]
         self._writer.add_scalar("hparam/best_val_loss", best_val_loss, step)
+
+
+def session_starts(run: Path) -> list[int]:
+    """The step from which each session of a run went on, as far as its event files tell; ascending.
+
+    A session names the first step whose points of an earlier one, which was killed, do not count.
+    """
+    starts = []
+    for path in run.glob("events.out.tfevents.*"):
+        events = LegacyEventFileLoader(str(path)).Load()  # type: ignore[no-untyped-call]
+        with suppress(OSError, ValueError):  # a damaged file tells nothing
+            starts += [event.step - 1 for event in islice(events, _FIRST_EVENTS) if event.HasField("session_log")]
+    return sorted(starts)

@@ -36,6 +36,11 @@ def token_as_json(token: Candidate) -> dict[str, Any]:
     return values
 
 
+def id_as_json(token: Candidate) -> dict[str, Any]:
+    """A token for programs, without a log-probability."""
+    return {key: value for key, value in token_as_json(token).items() if key != "logprob"}
+
+
 def in_text(token: Candidate) -> str:
     """A token as a part of running text: as it is, but a part of a character in hexadecimal."""
     return "".join(_byte(char) if _is_byte(char) else char for char in token.bytes.decode(errors="surrogateescape"))

@@ -13,7 +13,7 @@ import gptcli
 from tests.conftest import ROOT
 
 PUBLIC = {
-    *("train", "plan", "preview", "load", "tokenize", "inspect", "export", "benchmark"),
+    *("train", "plan", "preview", "load", "tokenize", "inspect", "review", "export", "benchmark"),
     *(
         "Run",
         "Plan",
@@ -26,6 +26,7 @@ PUBLIC = {
         "TokenLogprob",
         "Prepared",
         "Report",
+        "Review",
         "Exported",
         "SpeedReport",
     ),

@@ -45,6 +45,9 @@ def test_holds_every_module_and_the_license(wheel: Path) -> None:
         names = set(archive.namelist())
     expected = {str(path.relative_to(ROOT)) for path in (ROOT / "gptcli").rglob("*.py")}
     assert expected == {name for name in names if name.endswith(".py")}
+    parts = {str(path.relative_to(ROOT)) for kind in ("css", "js") for path in (ROOT / "gptcli").rglob(f"*.{kind}")}
+    assert len(parts) == 2
+    assert parts <= names, "pages need them"
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 from tensorboard.summary.writer import event_file_writer
@@ -16,11 +17,13 @@ from tensorboard.util.tensor_util import make_ndarray
 
 from gptcli.dataset.folder import Dataset, open_dataset
 from gptcli.generation.loaded_model import open_model
+from gptcli.generation.norms import layer_norms
+from gptcli.report.history import read_history
 from gptcli.runs import session, tensorboard
 from gptcli.runs.events import StepMetrics
 from gptcli.runs.logs import MetricsLog
 from gptcli.training.trainer import Update
-from tests.runs.small_runs import lines, run, series, small_dataset
+from tests.runs.small_runs import assert_same_end, lines, run, series, small_dataset
 
 SCALARS = {"train/loss", "train/lr", "train/grad_norm", "train/skipped", "val/loss", "val/ppl", "val/bpb"}
 SAMPLES = {"train.sample_every": 4}
@@ -146,3 +149,32 @@ def test_a_run_folder_holds_no_absolute_path(tmp_path: Path, corpus: str) -> Non
     assert open_model(moved).step
     run(open_dataset(tmp_path / "elsewhere/data"), moved, {"train.max_steps": 22})
     assert max(series(moved, "train/loss")) == 22
+
+
+def test_layers_are_logged_and_change_nothing(tmp_path: Path, corpus: str) -> None:
+    dataset = small_dataset(tmp_path, corpus[:4000])
+    shape = {"model.n_layer": 2, "train.log_every": 5, "train.max_steps": 10, "train.eval_every": 10}
+    run(dataset, tmp_path / "plain", shape)
+    run(dataset, tmp_path / "layers", shape | {"train.log_layers": True}, stop_after=5)
+    run(dataset, tmp_path / "layers", shape | {"train.log_layers": True})
+    assert_same_end(tmp_path / "plain", tmp_path / "layers")
+    logged = [line for line in lines(tmp_path / "layers") if "train/loss" in line]
+    names = {f"{kind}/{layer}" for kind in ("activations", "gradients") for layer in range(3)}
+    assert [line["step"] for line in logged] == [1, 5, 10]
+    assert all(names <= line.keys() and all(line[name] > 0 for name in names) for line in logged)
+    assert not any(names & line.keys() for line in lines(tmp_path / "plain"))
+    assert names <= set(shown(tmp_path / "layers").Tags()["tensors"])
+    text = dataset.val.stream.windows(np.array([0]), 16)[0].tolist()
+    last = layer_norms(open_model(tmp_path / "layers", "last").model, text)
+    assert [logged[-1][f"gradients/{layer}"] for layer in range(3)] == pytest.approx(last.gradients, rel=1e-4)
+    [*_, step] = read_history(tmp_path / "layers").steps
+    assert step.activations == pytest.approx(last.activations, rel=1e-4)
+    assert step.gradients == pytest.approx(last.gradients, rel=1e-4)
+
+
+def test_layers_may_be_logged_from_a_resume_on(tmp_path: Path, corpus: str) -> None:
+    dataset = small_dataset(tmp_path, corpus[:4000])
+    run(dataset, tmp_path / "run", stop_after=10)
+    run(dataset, tmp_path / "run", {"train.log_layers": True})
+    history = read_history(tmp_path / "run")
+    assert [bool(step.gradients) for step in history.steps] == [False] * 10 + [True] * 10

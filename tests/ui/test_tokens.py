@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gptcli.generation.logprobs import Candidate, TokenLogprob
-from gptcli.ui import surprise_page
+from gptcli.ui.html import surprise as surprise_page
 from gptcli.ui.surprise import level, visible
 from gptcli.ui.tokens import in_text, shown
 from tests.conftest import CommandLine
@@ -162,12 +162,12 @@ def test_the_page(awkward: Path, cli: CommandLine) -> None:
     assert page.text.replace("↵", "") == "<script>&\"'</script>\\x1b\\u202e é\n" * 4
     assert set(page.tags) <= {
         *("html", "head", "meta", "title", "style", "body", "h1", "h2", "h3", "p", "div", "span", "b"),
-        *("table", "tr", "th", "td"),
+        *("table", "thead", "tbody", "tr", "th", "td", "ul", "li"),
     }
     assert len(page.titles) == 4 * len("<script>&\"'</script>\x1b\u202e é\n") - 1, "all but the first"
     assert all(re.fullmatch(r"[\d.]+ bits, [\d.]+ %(\n\S+ [\d.]+ %){5}", title) for title in page.titles)
     assert not acting("".join(page.titles))
-    assert "http" not in source
+    assert "://" not in source
     assert cli("eval", awkward / "model", awkward / "a.txt", "--html", target).code == 0, "a page is replaced"
 
 

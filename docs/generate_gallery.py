@@ -1,0 +1,113 @@
+"""Take the pictures of gallery.md, from the runs of its commands in the working directory.
+
+    python docs/generate_gallery.py
+
+It needs a Chromium. The commands that train stand in the page; they take some minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from tests.ui.browser import Page, find_browser, running_browser
+
+PICTURES = Path(__file__).with_name("pictures")
+TEXT = "Return the value of the named attribute"
+COLUMNS = 100
+_TERMINAL = """<!doctype html><meta charset="utf-8"><style>
+body {{ margin: 0; background: #0d1117; }}
+pre {{ display: inline-block; margin: 0; padding: 16px 20px; color: #e6edf3; }}
+pre {{ font: 14px/1.25 "DejaVu Sans Mono", monospace; }}
+</style><pre>{content}</pre>"""
+
+
+def main() -> None:
+    program = find_browser()
+    assert program, "no Chromium here"
+    PICTURES.mkdir(exist_ok=True)
+    run("gptcli", "report", "runs/python-docs", "--text", TEXT, "-o", "report.html")
+    run("gptcli", "report", "runs/python-docs", "runs/gpt2-bpe", "-o", "both.html")
+    run("gptcli", "report", "runs/post-norm", "-o", "post.html")
+    with tempfile.TemporaryDirectory() as folder, running_browser(program, Path(folder)) as browser:
+        tab = browser.new_page()
+        of_pages(tab)
+        of_terminals(tab, Path(folder))
+
+
+def of_pages(tab: Page) -> None:
+    """Sections of the pages."""
+    tab.open(Path("report.html"), width=1100)
+    part(tab, "report", "header", "[aria-labelledby=curves]")
+    part(tab, "samples-over-time", "[aria-labelledby=samples-over-time]")
+    tab.point_at("[data-surprise] [data-token='23']")
+    part(tab, "samples-by-surprise", "[aria-labelledby=samples-by-surprise]")
+    tab.point_at("#attention-text [data-token='21']")
+    part(tab, "attention", "[aria-labelledby=attention]")
+    part(tab, "logit-lens", "[aria-labelledby=logit-lens]")
+    tab.open(Path("report.html"), width=1100, dark=True)
+    part(tab, "positions-dark", "[aria-labelledby=positions]")
+    tab.open(Path("post.html"), width=1100)
+    part(tab, "layers", ".charts figure:nth-of-type(5)", ".charts figure:nth-of-type(6)")
+    tab.open(Path("both.html"), width=1100)
+    part(tab, "two-runs", "[aria-labelledby=runs]", "[aria-labelledby=curves]")
+
+
+def part(tab: Page, name: str, first: str, last: str | None = None) -> None:
+    """A picture of a page from one element to another."""
+    tab.picture(PICTURES / f"{name}.png", first, last or first)
+
+
+def of_terminals(tab: Page, folder: Path) -> None:
+    """Commands on a terminal with colors."""
+    (folder / "mine.txt").write_text("Return the value of the object. Shakespeare wrote plays.\n", encoding="utf-8")
+    commands = {
+        "terminal-attention": ("inspect", "runs/python-docs", "--attention", TEXT),
+        "terminal-head": ("inspect", "runs/python-docs", "--attention", "Return the value", "--head", "0.0"),
+        "terminal-surprise": ("eval", "runs/python-docs", str(folder / "mine.txt"), "--tokens"),
+    }
+    for name, arguments in commands.items():
+        page = folder / f"{name}.html"
+        page.write_text(_TERMINAL.format(content=as_html(on_terminal("gptcli", *arguments))), encoding="utf-8")
+        tab.open(page, width=1100)
+        tab.picture(PICTURES / f"{name}.png", "pre", margin=0)
+
+
+def run(*command: str) -> None:
+    subprocess.run([sys.executable, "-m", *command], check=True)
+
+
+def on_terminal(*command: str) -> str:
+    """The output of a command on a terminal with colors."""
+    controller, terminal = pty.openpty()
+    environment = os.environ | {"COLUMNS": str(COLUMNS), "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", *command], stdout=terminal, stderr=subprocess.DEVNULL, env=environment
+    )
+    os.close(terminal)
+    content = b""
+    try:
+        while piece := os.read(controller, 1 << 16):
+            content += piece
+    except OSError:  # Linux reports the end of a terminal as an error
+        pass
+    process.wait()
+    return content.decode().replace("\r\n", "\n")
+
+
+def as_html(output: str) -> str:
+    """Colored output of a terminal as markup."""
+    console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115
+    console.print(Text.from_ansi(output))
+    return console.export_html(inline_styles=True, code_format="{code}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""How large activations and gradients are from layer to layer.
+
+Letters: L layers, T tokens, C width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from gptcli.generation.attention import MOST_TOKENS
+from gptcli.model.gpt import GPT
+
+
+@dataclass(frozen=True)
+class LayerNorms:
+    """The residual stream of a text: L + 1 values, of the embeddings and after each block."""
+
+    activations: tuple[float, ...]
+    """Root mean square of the elements."""
+    gradients: tuple[float, ...]
+    """Norm of the gradient of the text's mean loss. It falls towards the first block where gradients vanish."""
+
+
+def layer_norms(model: GPT, ids: list[int]) -> LayerNorms:
+    """The norms for the first tokens of a text of at least two. The gradients of the weights stay as they are."""
+    ids = ids[: min(MOST_TOKENS, model.config.block_size)]
+    device = model.wte.weight.device
+    with torch.enable_grad():
+        x, rotation = model.embed(torch.tensor([ids[:-1]], device=device), slice(len(ids) - 1))  # (1, T, C)
+        states = [x.detach().requires_grad_()]
+        for block in model.h:
+            states.append(block(states[-1], rotation, None, None))
+        hidden = model.ln_f(states[-1]) if model.config.norm_placement == "pre" else states[-1]
+        loss = model.summed_loss(hidden, torch.tensor([ids[1:]], device=device)) / (len(ids) - 1)
+        gradients = torch.autograd.grad(loss, states)  # L + 1 of (1, T, C)
+    return LayerNorms(
+        tuple(float(state.detach().square().mean().sqrt()) for state in states),
+        tuple(float(gradient.norm()) for gradient in gradients),
+    )

@@ -1,0 +1,61 @@
+"""Parts of a whole as one bar with a legend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from gptcli.errors import size
+from gptcli.report.model import Memory, Parameters
+from gptcli.ui.html.page import escaped
+from gptcli.ui.tables import share
+
+_COLORS = 8
+
+
+def parameter_bar(parameters: Parameters) -> str:
+    """Parameters by part of the model."""
+    return _bar("Parameters by part", parameter_groups(parameters), lambda count: f"{count:,}")
+
+
+def parameter_groups(parameters: Parameters) -> dict[str, int]:
+    """Parameters of embeddings, attention, MLPs, norms and output head."""
+    groups: dict[str, int] = {"embeddings": 0, "attention": 0, "MLP": 0, "norms": 0, "output head": 0}
+    for part in parameters.parts:
+        name = part.name
+        if name.startswith(("wte", "wpe")):
+            group = "embeddings"
+        elif name.startswith("lm_head"):
+            group = "output head"
+        elif ".mlp." in name:
+            group = "MLP"
+        elif "norm" in name or ".ln_" in name or name.startswith("ln_"):
+            group = "norms"
+        else:
+            group = "attention"
+        groups[group] += part.count
+    return {group: count for group, count in groups.items() if count}
+
+
+def memory_bar(memory: Memory) -> str:
+    """Peak memory of training by purpose."""
+    how = f"on {memory.device} in {memory.dtype}, {memory.training_sequences:,} sequences at once"
+    purposes = {name: count for name, count in vars(memory.training).items() if count}
+    return _bar(f"Peak memory of training {how}", purposes, size)
+
+
+def _bar(title: str, parts: Mapping[str, int], in_words: Callable[[int], str]) -> str:
+    whole = sum(parts.values())
+    told = [(name, in_words(count), share(count / whole)) for name, count in parts.items()]
+    spans = "".join(
+        f'<span class="f{place % _COLORS}" style="flex:{count}" title="{escaped(f"{name}: {words}, {part}")}"></span>'
+        for place, (count, (name, words, part)) in enumerate(zip(parts.values(), told, strict=True))
+    )
+    legend = "".join(
+        f'<li><i class="swatch box f{place % _COLORS}"></i>{escaped(name)} {words} ({part})</li>'
+        for place, (name, words, part) in enumerate(told)
+    )
+    label = escaped(f"{title}: {', '.join(f'{name} {words}' for name, words, _ in told)}")
+    return (
+        f"<h3>{escaped(title)}: {escaped(in_words(whole))}</h3>\n"
+        f'<div class="bar" role="img" aria-label="{label}">{spans}</div>\n<ul class="legend">{legend}</ul>\n'
+    )
