@@ -14,9 +14,10 @@ from benchmarks.gpu.setting import Marks, Setting, beside_transformers, peak_byt
 from benchmarks.measure import alternate, matrix_rate
 from benchmarks.training import transformers_update
 from gptcli.bench.speed import new_trainer
-from gptcli.bench.target import BenchOptions, preset_target
+from gptcli.bench.target import BenchOptions, untrained_target
 from gptcli.model.cost import training_flops
 from gptcli.model.devices import autocast, torch_dtype
+from gptcli.report.untrained import untrained
 from gptcli.training.trainer import Trainer
 
 COSTLIEST = 20
@@ -50,7 +51,7 @@ def train_gpt2(setting: Setting) -> dict[str, Any]:
 def train_preset(setting: Setting) -> dict[str, Any]:
     """The preset `small` by its own recipe, and the share of time in which the GPU waits for the host."""
     device, size = setting.device, setting.size
-    target = preset_target(size.preset, BenchOptions(device))
+    target = untrained_target(untrained(size.preset, None, None, {}, ()), BenchOptions(device))
     trainer = new_trainer(target.config, target.dataset, device)
     group = repeated(trainer.step, size.updates, device)
     seconds = alternate({"gptcli": group}, size.rounds)["gptcli"] / size.updates
