@@ -119,7 +119,7 @@ class Trackio:
         import trackio
 
         self.id = known_id or f"{name}-{uuid.uuid4().hex[:8]}"
-        self._trackio = trackio
+        self._trackio: Any = trackio  # its functions have no types
         with redirect_stdout(io.StringIO()):  # it prints how to open its dashboard
             self._run = trackio.init(
                 project=os.environ.get("TRACKIO_PROJECT", PROJECT),
@@ -141,7 +141,7 @@ class Trackio:
         with redirect_stdout(io.StringIO()):
             if best_val_loss is not None:
                 self._run.log({"best_val_loss": best_val_loss})
-            self._trackio.finish()  # type: ignore[no-untyped-call]
+            self._trackio.finish()
 
 
 TRACKERS: dict[str, Callable[[str, Settings, str | None], Tracker]] = {
