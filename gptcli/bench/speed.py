@@ -8,17 +8,19 @@ Letters: B sequences, T tokens each, C width, S tokens in the key-value cache, V
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from gptcli.bench.lengths import LengthSpeed, measure_lengths
 from gptcli.bench.limits import matrix_rate, read_bandwidth, seconds_per_call
-from gptcli.bench.target import BenchOptions, BenchTarget, folder_target, preset_target
+from gptcli.bench.peak import peak_memory, reset_peak
+from gptcli.bench.target import EFFECTIVE, BenchOptions, BenchTarget, folder_target, untrained_target
 from gptcli.checkpoints.finding import find_model
 from gptcli.config import DEFAULT_SEED, DtypeName, Quantization, RunConfig, SamplingConfig
 from gptcli.dataset.folder import Dataset
@@ -31,6 +33,7 @@ from gptcli.model.devices import choose_device_with_note, dtype_name, has_tf32, 
 from gptcli.model.gpt import GPT
 from gptcli.model.int8 import Int8GPT
 from gptcli.report.machine import device_name
+from gptcli.report.untrained import untrained
 from gptcli.training import runtime
 from gptcli.training.trainer import Trainer
 
@@ -68,6 +71,9 @@ class TrainingSpeed:
     mfu: float
     """Share of the measured matrix rate: the "model FLOPs utilization" of PaLM (Chowdhery et al. 2022), which divides
     by the advertised rate."""
+    peak_memory: int | None
+    """Peak memory in bytes; None where the system does not say. On CUDA what tensors allocated, on a CPU all resident
+    memory of the process."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,7 @@ class PrefillSpeed:
     flops_per_second: float
     mfu: float
     """Share of the measured matrix rate. With 8-bit weights the rate is that of float32."""
+    peak_memory: int | None
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,7 @@ class DecodingSpeed:
     bytes_per_second: float
     """Weights and cached keys and values, each read once per step."""
     bandwidth_share: float
+    peak_memory: int | None
 
 
 @dataclass(frozen=True)
@@ -115,6 +123,8 @@ class SpeedReport:
     training: TrainingSpeed
     prefill: PrefillSpeed
     decoding: DecodingSpeed
+    lengths: tuple[LengthSpeed, ...]
+    """One more token at several lengths, with and without the cache."""
     kind: str = "speed"
 
 
@@ -122,6 +132,9 @@ def benchmark(
     model: str | Path | None = None,
     *,
     preset: str | None = None,
+    family: str | None = None,
+    vocab_size: int | None = None,
+    settings: Mapping[str, Any] | None = None,
     batch_size: int | None = None,
     length: int | None = None,
     seed: int = DEFAULT_SEED,
@@ -131,22 +144,26 @@ def benchmark(
     on_stage: Callable[[str], None] = lambda _stage: None,
     quiet: bool = True,
 ) -> SpeedReport:
-    """Measure training, prefill and decoding of a model, or of an untrained `preset`, on this machine.
+    """Measure training, prefill and decoding of a model, or of an untrained one, on this machine.
 
-    `model` is a run, a model folder or an `hf://` address; None is the newest run. `batch_size` is the number of
+    `model` is a run, a model folder or an `hf://` address; None is the newest run. `preset`, `family`, `vocab_size` and
+    `settings` describe an untrained model, as for `inspect`. `batch_size` is the number of
     sequences per update (default: one micro-batch) and of texts generated at once (default: 1); `length` the tokens per
     sequence (default: the context window). `on_stage` is called with the name of each part of the work; for None, first
     with the name of the newest run. Takes less than half a minute for a small model. Raises GptcliError.
     """
-    if model is not None and preset is not None:
-        raise UsageError("A model and `preset` cannot be used together.", "Ask for one at a time.")
+    changes = {"preset": preset, "family": family, "vocab_size": vocab_size} | dict(settings or {})
+    stated = [name for name, value in changes.items() if value is not None]
+    if model is not None and stated:
+        raise UsageError(f"A model and `{stated[0]}` cannot be used together.", "Ask for one at a time.")
     chosen, note = choose_device_with_note(device)
     if note:
         on_stage(f"on the CPU: {clause(note)}")
     options = BenchOptions(chosen, dtype, batch_size, length, seed, quantize)
     require_formats(dtype, quantize, chosen)  # before anything is measured
-    if preset is not None:
-        return measure(preset_target(preset, options), options.device, on_stage)
+    if stated:
+        shape = untrained(preset, family, vocab_size, settings or {}, EFFECTIVE)
+        return measure(untrained_target(shape, options), options.device, on_stage)
     path = find_model(model, quiet=quiet)
     if model is None:
         on_stage(f"{path}, the newest run")
@@ -160,12 +177,15 @@ def measure(target: BenchTarget, device: torch.device, on_stage: Callable[[str],
     rates = _Rates(device)
     bandwidth = read_bandwidth(device)
     on_stage("training")
+    reset_peak(device)
     training = _training(new_trainer(target.config, target.dataset, device), rates)
     on_stage("prefill and decoding")
     model = target.load()
     with cpu_threads(decoding_threads(model.model, target.samples)):
         prefill = _prefill(model, target, _Rates(device) if has_tf32(device) else rates)  # loaded models avoid TF32
         decoding = _decoding(model, target, bandwidth)
+        on_stage("lengths, with and without the cache")
+        lengths = measure_lengths(model.model)
     return SpeedReport(
         name=target.name,
         device=str(device),
@@ -177,6 +197,7 @@ def measure(target: BenchTarget, device: torch.device, on_stage: Callable[[str],
         training=training,
         prefill=prefill,
         decoding=decoding,
+        lengths=lengths,
     )
 
 
@@ -214,11 +235,13 @@ def _training(trainer: Trainer, rates: _Rates) -> TrainingSpeed:
         tokens_per_second=sequences * length / seconds,
         flops_per_second=flops_per_second,
         mfu=flops_per_second / rate,
+        peak_memory=peak_memory(trainer.device),
     )
 
 
 def _prefill(model: LoadedModel, target: BenchTarget, rates: _Rates) -> PrefillSpeed:
-    tokens = target.config.model.block_size
+    tokens, device = target.config.model.block_size, model.model.wte.weight.device
+    reset_peak(device)
     taken = [sample.first_token_seconds for sample in _generated(model, target, tokens, 1, samples=1)]
     seconds = median(value for value in taken if value is not None)
     flops_per_second = prefill_flops(model.model.config, tokens) / seconds
@@ -229,11 +252,14 @@ def _prefill(model: LoadedModel, target: BenchTarget, rates: _Rates) -> PrefillS
         tokens_per_second=tokens / seconds,
         flops_per_second=flops_per_second,
         mfu=flops_per_second / rates[dtype_name(model.model.wte.weight.dtype)],
+        peak_memory=peak_memory(device),
     )
 
 
 def _decoding(model: LoadedModel, target: BenchTarget, bandwidth: float) -> DecodingSpeed:
     length, sequences = target.config.model.block_size, target.samples
+    device = model.model.wte.weight.device
+    reset_peak(device)
     prompt = max(1, length // 2)
     tokens = min(MAX_DECODED, max(2, length - prompt))
     taken = [sample.tokens_per_second for sample in _generated(model, target, prompt, tokens, samples=sequences)]
@@ -249,6 +275,7 @@ def _decoding(model: LoadedModel, target: BenchTarget, bandwidth: float) -> Deco
         tokens_per_second=sequences * steps_per_second,
         bytes_per_second=bytes_per_second,
         bandwidth_share=bytes_per_second / bandwidth,
+        peak_memory=peak_memory(device),
     )
 
 

@@ -17,7 +17,6 @@ import torch
 from gptcli.checkpoints.model_folder import read_model_config
 from gptcli.checkpoints.run_folder import is_run, read_run
 from gptcli.config import DEFAULT_SEED, DtypeName, Quantization, RunConfig, build_config, nearest_preset
-from gptcli.config.presets import preset_vocabulary
 from gptcli.config.values import Values, nest
 from gptcli.dataset.folder import Dataset, Split
 from gptcli.dataset.shards import TokenStream, dtype_for
@@ -26,13 +25,18 @@ from gptcli.generation.placement import place
 from gptcli.interop.hub import model_name
 from gptcli.model.devices import current_gpu
 from gptcli.model.gpt import GPT
-from gptcli.report.inspection import within_context
+from gptcli.report.model import within_context
+from gptcli.report.untrained import Untrained
 from gptcli.runs.completion import complete
 from gptcli.runs.decision import NewRun
 from gptcli.runs.request import Request
 from gptcli.tokenizer.bytelevel import Tokenizer
 from gptcli.tokenizer.document import entry_of_bytes, new_document
 
+ONLY_MEASURED = ("optim.optimizer", "train.compile", "train.deterministic")
+"""Settings that change the speed of a model and not its report."""
+EFFECTIVE = ("train.activation_checkpointing", *ONLY_MEASURED)
+"""Settings besides those of the model that change its speed."""
 TEXT_TOKENS = 2**20
 """Number of random tokens: more than the processor's caches hold."""
 
@@ -67,14 +71,11 @@ class BenchTarget:
     """Texts to generate at once."""
 
 
-def preset_target(name: str, options: BenchOptions) -> BenchTarget:
-    """A preset, with the vocabulary that `inspect` assumes for it.
-
-    Raises ConfigError, UsageError or OutOfMemoryError.
-    """
-    config, dataset = _training(name, {}, preset_vocabulary(name), options)
+def untrained_target(model: Untrained, options: BenchOptions) -> BenchTarget:
+    """An untrained model with random weights. Raises ConfigError, UsageError or OutOfMemoryError."""
+    config, dataset = _training(model.preset, model.values, model.vocab_size, options)
     return BenchTarget(
-        config.preset, config, dataset, partial(_random_model, config, dataset, options), options.batch_size or 1
+        model.name, config, dataset, partial(_random_model, config, dataset, options), options.batch_size or 1
     )
 
 

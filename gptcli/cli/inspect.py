@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gptcli.cli import options
-from gptcli.config.presets import preset_vocabulary
 
 if TYPE_CHECKING:
     from gptcli.ui.console import Output
 
 INSIDE_PANEL = "Inside a run"
-INSPECT_EXAMPLES = "gptcli inspect runs/book   ·   gptcli inspect --preset gpt2   ·   gptcli inspect runs/book book.txt"
+INSPECT_EXAMPLES = (
+    "gptcli inspect runs/book   ·   gptcli inspect runs/book --attention 'Once upon'   ·   "
+    "gptcli inspect --preset gpt3-175b --lengths"
+)
 
 
 def inspect(
@@ -27,18 +29,22 @@ def inspect(
     ] = None,
     preset: options.UntrainedPreset = None,
     family: options.Family = None,
-    vocab_size: Annotated[
-        int | None,
-        typer.Option(
-            "--vocab-size",
-            metavar="V",
-            min=1,
-            help=f"With --preset (default: {preset_vocabulary('tiny')}; gpt2: {preset_vocabulary('gpt2')}).",
-            rich_help_panel=options.MODEL_PANEL,
-        ),
-    ] = None,
+    n_layer: options.NLayer = None,
+    n_head: options.NHead = None,
+    n_embd: options.NEmbd = None,
+    block_size: options.BlockSize = None,
+    vocab_size: options.UntrainedVocabSize = None,
+    settings: options.UntrainedSettings = None,
     batch_size: options.BatchSize = None,
     length: options.Length = None,
+    lengths: Annotated[
+        bool,
+        typer.Option(
+            "--lengths",
+            help="Show what attention costs a model for 128 to 131,072 tokens.",
+            rich_help_panel=options.MODEL_PANEL,
+        ),
+    ] = False,
     attention: Annotated[
         str | None,
         typer.Option(
@@ -76,6 +82,8 @@ def inspect(
         ),
     ] = None,
     machine: Annotated[bool, typer.Option("--machine", help="Describe this machine.")] = False,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
     debug: options.Debug = False,
@@ -83,6 +91,7 @@ def inspect(
     no_color: options.NoColor = False,
 ) -> None:
     """Show what something is: parts, shapes, memory, counts."""
+    changes = options.shape_settings(inspect, locals(), settings)
     import gptcli
     from gptcli.report.run import RunReport
     from gptcli.ui.console import Output
@@ -93,7 +102,8 @@ def inspect(
     asked = {"attention": attention, "head": head, "lens": lens, "neighbours": neighbours}
     if inside := {name: text for name, text in asked.items() if text is not None}:
         others = {"preset": preset, "family": family, "vocab_size": vocab_size, "batch_size": batch_size}
-        _look_inside(things or [], inside, others | {"length": length, "machine": machine or None}, output)
+        others |= {"length": length, "lengths": lengths or None, "machine": machine or None}
+        _look_inside(things or [], inside, others | changes, output)
         return
     with PreparingDisplay(output) as display:
         report = gptcli.inspect(
@@ -101,8 +111,11 @@ def inspect(
             preset=preset,
             family=family,
             vocab_size=vocab_size,
+            settings=changes,
             batch_size=batch_size,
             length=length,
+            device=device,
+            dtype=options.dtype_or_none(dtype),
             machine=machine,
             quiet=quiet,
             on_progress=display.update,
@@ -111,7 +124,7 @@ def inspect(
         output.note(f"Inspecting {report.path}, the newest run.")
     elif report.kind == "presets":
         output.note("There is no run under runs/ yet; these are the presets.")
-    show_report(report, output)
+    show_report(report, output, lengths=lengths)
 
 
 def _look_inside(things: list[str], asked: dict[str, str], others: dict[str, Any], output: Output) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 import typer
 from typer.core import HAS_RICH
 
-from gptcli.cli.flags import SettingInfo
+from gptcli.cli.flags import SettingInfo, stated_settings
 from gptcli.config import Quantization, RunConfig, SamplingConfig
-from gptcli.config.presets import PRESETS
+from gptcli.config.presets import PRESETS, preset_vocabulary
+from gptcli.config.values import flatten, parse_setting
+from gptcli.errors import UsageError
 from gptcli.tokenizer import Unknown as UnknownCharacters
 
 if TYPE_CHECKING:
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 
 OUTPUT_PANEL, MACHINE_PANEL, MODEL_PANEL, TEXT_PANEL = "Output", "Machine", "Model", "Text"
 
-_OTHER_FLAGS = {"tokenizer.kind": "--tokenizer"}
+_OTHER_FLAGS = {"tokenizer.kind": "--tokenizer", "train.loggers": "--logger"}
 """Flags that are not the last part of the field's name."""
 
 
@@ -77,7 +80,10 @@ Dtype = Annotated[str, DTYPE]
 UntrainedPreset = Annotated[
     str | None,
     typer.Option(
-        "--preset", metavar="P", help="An untrained model with this preset's shape.", rich_help_panel=MODEL_PANEL
+        "--preset",
+        metavar="P",
+        help="An untrained model with this preset's shape, or with a shape of GPT-3: gpt3-small to gpt3-175b.",
+        rich_help_panel=MODEL_PANEL,
     ),
 ]
 Family = Annotated[
@@ -86,6 +92,29 @@ Family = Annotated[
         "--family",
         metavar="F",
         help="Architecture: gpt2, or modern (rope, RMSNorm, SwiGLU, grouped heads).",
+        rich_help_panel=MODEL_PANEL,
+    ),
+]
+NLayer = Annotated[int | None, setting("model.n_layer", "N", panel=MODEL_PANEL)]
+NHead = Annotated[int | None, setting("model.n_head", "N", panel=MODEL_PANEL)]
+NEmbd = Annotated[int | None, setting("model.n_embd", "N", panel=MODEL_PANEL)]
+BlockSize = Annotated[int | None, setting("model.block_size", "N", panel=MODEL_PANEL)]
+UntrainedVocabSize = Annotated[
+    int | None,
+    typer.Option(
+        "--vocab-size",
+        metavar="V",
+        min=1,
+        help=f"Of an untrained model (default: {preset_vocabulary('tiny')}; gpt2: {preset_vocabulary('gpt2')}).",
+        rich_help_panel=MODEL_PANEL,
+    ),
+]
+UntrainedSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="model.KEY=VALUE",
+        help="A setting of an untrained model, over the preset or alone (then over gpt2). Can be repeated.",
         rich_help_panel=MODEL_PANEL,
     ),
 ]
@@ -130,16 +159,37 @@ Context = Annotated[
         metavar="N",
         min=1,
         max=2**20,
-        help="Context length in tokens (default: as in training). A longer one needs rope or sinusoidal positions.",
+        help="Context length in tokens (default: as in training). A longer one needs other than learned positions.",
     ),
 ]
 Checkpoint = Annotated[str, typer.Option("--checkpoint", metavar="best|last|STEP", help="Weights of the run to load.")]
 
 
+def shape_settings(
+    command: Callable[..., None], values: Mapping[str, Any], settings: list[str] | None
+) -> dict[str, Any]:
+    """The settings of an untrained model by dotted name: those of flags, and those of `--set`.
+
+    `values` has all parameters of the command by name. Raises UsageError for a setting that was given twice.
+    """
+    flags = {key: value for key, value in stated_settings(command, values).items() if key.startswith("model.")}
+    return each_once(flags, settings or [])
+
+
+def each_once(stated: Mapping[str, Any], settings: list[str]) -> dict[str, Any]:
+    """The settings of flags and of `--set` by dotted name; raises UsageError for one that was given twice."""
+    combined = dict(stated)
+    for text in settings:
+        for key, value in flatten(parse_setting(text)).items():
+            if key in combined:
+                raise UsageError(f"`{key}` was given twice.", "State it once.")
+            combined[key] = value
+    return combined
+
+
 def dtype_or_none(name: str) -> DtypeName | None:
     """The value of --dtype, None for auto; raises UsageError for an unknown dtype."""
     from gptcli.config import DtypeName
-    from gptcli.errors import UsageError
 
     if name not in ("auto", *get_args(DtypeName)):
         raise UsageError(f"`dtype` cannot be '{name}'.", "Use auto, float32, bfloat16 or float16.")

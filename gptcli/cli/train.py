@@ -12,7 +12,7 @@ from gptcli.cli import options
 from gptcli.cli.flags import stated_settings, without_options
 from gptcli.cli.options import MACHINE_PANEL, MODEL_PANEL, setting
 from gptcli.config import ResumeMode
-from gptcli.errors import Interrupted, UsageError
+from gptcli.errors import Interrupted
 
 if TYPE_CHECKING:
     from gptcli.api import Run
@@ -63,10 +63,10 @@ def train(
         bool,
         typer.Option("--dry-run", help="Show models to choose from, config, sizes, memory and disk; write nothing."),
     ] = False,
-    n_layer: Annotated[int | None, setting("model.n_layer", "N", panel=MODEL_PANEL)] = None,
-    n_head: Annotated[int | None, setting("model.n_head", "N", panel=MODEL_PANEL)] = None,
-    n_embd: Annotated[int | None, setting("model.n_embd", "N", panel=MODEL_PANEL)] = None,
-    block_size: Annotated[int | None, setting("model.block_size", "N", panel=MODEL_PANEL)] = None,
+    n_layer: options.NLayer = None,
+    n_head: options.NHead = None,
+    n_embd: options.NEmbd = None,
+    block_size: options.BlockSize = None,
     dropout: Annotated[float | None, setting("model.dropout", "P", panel=MODEL_PANEL)] = None,
     max_steps: Annotated[int | None, setting("train.max_steps", "N", panel=BUDGET)] = None,
     epochs: Annotated[float | None, setting("train.epochs", "N", panel=BUDGET)] = None,
@@ -86,6 +86,9 @@ def train(
     save_every: Annotated[int | None, setting("train.save_every", "N", panel=RHYTHM)] = None,
     sample_every: Annotated[int | None, setting("train.sample_every", "N", panel=RHYTHM)] = None,
     log_every: Annotated[int | None, setting("train.log_every", "N", panel=RHYTHM)] = None,
+    loggers: Annotated[
+        list[str] | None, setting("train.loggers", "NAME", panel=options.OUTPUT_PANEL, note="Can be repeated.")
+    ] = None,
     log_layers: Annotated[bool, setting("train.log_layers", None, panel=RHYTHM)] = False,
     tokenizer: options.TokenizerKind = None,
     vocab_size: options.VocabSize = None,
@@ -124,7 +127,7 @@ def train(
     output = Output(quiet, verbose, json, no_color)
     request: dict[str, Any] = {
         "data": data, "out": out, "preset": preset, "family": family, "config": config or (), "quiet": quiet,
-        "settings": _each_once(stated, settings or []),
+        "settings": options.each_once(stated, settings or []),
         "resume": resume, "unknown": unknown,
     }  # fmt: skip
     display = TrainingDisplay(output)
@@ -141,19 +144,6 @@ def train(
 
         run = gptcli.train(**request, on_event=on_event, should_stop=stop.requested)
     _conclude(run, stop.signum, output, restarts=resume == "never")
-
-
-def _each_once(stated: dict[str, Any], settings: list[str]) -> dict[str, Any]:
-    """The settings of flags and of `--set` by dotted name; raises UsageError for one that was given twice."""
-    from gptcli.config.values import flatten, parse_setting
-
-    combined = dict(stated)
-    for text in settings:
-        for key, value in flatten(parse_setting(text)).items():
-            if key in combined:
-                raise UsageError(f"`{key}` was given twice.", "State it once.")
-            combined[key] = value
-    return combined
 
 
 def _conclude(run: Run, signum: int, output: Output, *, restarts: bool) -> None:

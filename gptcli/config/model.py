@@ -44,8 +44,8 @@ class ModelConfig(Section):
     """Attention window in tokens, the current one included (default: full causal attention)."""
     windowed_layers: Literal["all", "alternate"] = "all"
     """Layers that use the sliding window: `all`, or `alternate` (the first, the third and so on)."""
-    position: Literal["learned", "sinusoidal", "rope"] = "learned"
-    """Position encoding: `learned`, `sinusoidal` or `rope`."""
+    position: Literal["learned", "sinusoidal", "rope", "none"] = "learned"
+    """Position encoding: `learned`, `sinusoidal`, `rope` or `none`."""
     rope_base: Positive = 10_000.0
     """Base of the rotary frequencies."""
     rope_scaling: Annotated[Finite, Field(ge=1)] = 1.0
@@ -57,8 +57,8 @@ class ModelConfig(Section):
     """Norms before each sub-layer (`pre`), or after the residual sum (`post`)."""
     norm_epsilon: Positive = 1e-5
     """Epsilon of the norms."""
-    mlp: Literal["gelu", "relu2", "swiglu"] = "gelu"
-    """Nonlinearity of the MLP: `gelu`, `relu2` or `swiglu`."""
+    mlp: Literal["gelu", "relu", "relu2", "swiglu"] = "gelu"
+    """Nonlinearity of the MLP: `gelu`, `relu`, `relu2` or `swiglu`."""
     mlp_width: Annotated[int, Field(ge=1, le=2**18)] = Field(default_factory=_default_mlp_width)
     """Width inside the MLP (default: 4 n_embd; for swiglu 8/3 n_embd, rounded up to a multiple of 32)."""
     n_expert: Annotated[int, Field(ge=0, le=256)] = 0

@@ -61,6 +61,26 @@ PRESETS: dict[str, Values] = {
 """Model shape and training recipe by name; docs/log.md has the measurements behind the recipes. The budget ends with
 the smaller of steps and epochs: without dropout, more passes over a small text only memorize it."""
 
+
+def _gpt3(n_layer: int, n_embd: int, n_head: int, head_dim: int) -> Values:
+    return {"n_layer": n_layer, "n_head": n_head, "n_embd": n_embd, "head_dim": head_dim, "block_size": 2048}
+
+
+SHAPES: dict[str, Values] = {
+    "gpt3-small": _gpt3(12, 768, 12, 64),
+    "gpt3-medium": _gpt3(24, 1024, 16, 64),
+    "gpt3-large": _gpt3(24, 1536, 16, 96),
+    "gpt3-xl": _gpt3(24, 2048, 16, 128),
+    "gpt3-2.7b": _gpt3(32, 2560, 32, 80),
+    "gpt3-6.7b": _gpt3(32, 4096, 32, 128),
+    "gpt3-13b": _gpt3(40, 5140, 40, 128),
+    "gpt3-175b": _gpt3(96, 12288, 96, 128),
+}
+"""GPT-2 models in the sizes of GPT-3 (Brown et al. 2020, table 2.1), for `inspect` and `bench` alone: no recipe for one
+machine trains them. Two rows of that table contradict themselves. Its 24 heads of 128 for XL give 1.5 billion
+parameters; the 16 heads here give 1.3 billion. 13B is as printed, with heads that are together 5,120 wide in a model of
+width 5,140. Every layer has full attention; GPT-3 alternates it with a sparse one."""
+
 PRESET_ALIASES = {"gpt2-small": "gpt2"}
 
 FINE_TUNING_LR_SHARE = 0.5
@@ -73,6 +93,8 @@ FINE_TUNING_BATCH_SIZE = 8
 def preset(name: str) -> Values:
     """Values of the preset `name`; raises ConfigError, with the nearest name, for an unknown one."""
     values = PRESETS.get(PRESET_ALIASES.get(name, name))
+    if name in SHAPES:
+        raise ConfigError(f"'{name}' is a shape without a recipe, so it cannot be trained.", _one_of(PRESETS))
     if values is None:
         raise ConfigError(f"There is no preset called '{name}'.", nearest_name(name, PRESETS) or _one_of(PRESETS))
     return values

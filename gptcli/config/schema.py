@@ -181,6 +181,9 @@ class TrainConfig(Section):
     """Dtype of matrix products: `auto`, `float32`, `bfloat16` or `float16` (default: auto, the best for the device)."""
     compile: Compile = "auto"
     """Use of torch.compile: `auto`, `on` or `off`."""
+    loggers: Annotated[tuple[Literal["wandb", "mlflow", "trackio"], ...], Field(strict=False)] | None = None
+    """Experiment trackers that the run is logged to besides its folder: `wandb`, `mlflow` or `trackio` (default:
+    none)."""
     deterministic: bool = False
     """On CUDA, use only deterministic kernels, which are slower."""
 
@@ -228,6 +231,7 @@ CHANGEABLE_ON_RESUME = frozenset(
         *("train.eval_every", "train.save_every", "train.sample_every", "train.log_every", "train.keep_checkpoints"),
         *("train.eval_tokens", "train.log_layers"),
         *("train.device", "train.compile", "train.micro_batch_size", "train.activation_checkpointing"),
+        "train.loggers",
         "optim.skip_spikes",
     }
 )

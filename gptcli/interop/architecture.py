@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from gptcli.config import ModelConfig
@@ -56,6 +56,8 @@ class Architecture:
     settings: Mapping[str, Any]
     """`ModelConfig` values that every model of this architecture has. None means n_head for n_kv_head, and
     n_embd / n_head for head_dim."""
+    choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Further `ModelConfig` fields, with the values that a model of this architecture may have."""
     config: Mapping[str, Any]
     """The content of `config.json` by key. A `Field` is written and read; a function of `ModelConfig` or a constant is
     only written."""

@@ -77,6 +77,8 @@ def gguf_architecture(config: ModelConfig) -> str:
     if architecture is None:
         settings = ", ".join(unsupported_settings(config))
         raise ExportError(f"llama.cpp supports no model with {settings}.", hint)
+    if config.mlp == "relu":
+        raise ExportError("llama.cpp would compute GELU in place of the model's ReLU (mlp = relu).", hint)
     if config.sliding_window is not None and config.sliding_window < config.block_size:
         window = f"sliding_window = {config.sliding_window}"
         raise ExportError(f"llama.cpp would ignore the model's sliding window ({window}).", hint)

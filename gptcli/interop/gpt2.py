@@ -13,6 +13,8 @@ from gptcli.config import ModelConfig
 from gptcli.interop.architecture import HEAD, Architecture, Field, HfTensor
 
 PREFIX = "transformer."
+ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu"}
+"""transformers' names of the nonlinearities."""
 _TRANSPOSED = re.compile(r"(c_attn|c_proj|c_fc)\.weight$")
 _MASK_BUFFER = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)$")
 
@@ -30,6 +32,11 @@ def _canonical_name(stored: str) -> str | None:
     return stored if stored == HEAD else PREFIX + name
 
 
+def _mlp(activation: str | None) -> str:
+    """The nonlinearity that transformers names so; GELU in its tanh form has two names and is the default."""
+    return "relu" if activation == "relu" else "gelu"
+
+
 GPT2 = Architecture(
     model_type="gpt2",
     class_name="GPT2LMHeadModel",
@@ -38,7 +45,6 @@ GPT2 = Architecture(
         "position": "learned",
         "norm": "layernorm",
         "norm_placement": "pre",
-        "mlp": "gelu",
         "bias": True,
         "n_kv_head": None,
         "head_dim": None,
@@ -47,20 +53,22 @@ GPT2 = Architecture(
         "n_expert": 0,
         "logit_softcap": 0.0,
     },
+    choices={"mlp": tuple(ACTIVATIONS)},
     config={
         "n_positions": Field("block_size", other_key="n_ctx"),
         "n_embd": Field("n_embd"),
         "n_layer": Field("n_layer"),
         "n_head": Field("n_head"),
         "n_inner": Field("mlp_width", optional=True, if_set=True),
-        "activation_function": "gelu_new",
+        "activation_function": lambda config: ACTIVATIONS[config.mlp],
         "layer_norm_epsilon": Field("norm_epsilon", optional=True),
         "resid_pdrop": Field("dropout", optional=True),
         "embd_pdrop": attrgetter("dropout"),
         "attn_pdrop": attrgetter("dropout"),
     },
+    other_fields=lambda values: {"mlp": _mlp(values.get("activation_function"))},
     required_values={
-        "activation_function": ("gelu_new", "gelu_pytorch_tanh", None),
+        "activation_function": ("gelu_new", "gelu_pytorch_tanh", "relu", None),
         "scale_attn_weights": (True, None),
         "scale_attn_by_inverse_layer_idx": (False, None),
         "add_cross_attention": (False, None),

@@ -81,8 +81,8 @@ def _differences(config: ModelConfig, architecture: Architecture) -> list[str]:
         values["n_kv_head"] = None
     if config.n_head * config.head_dim == config.n_embd:
         values["head_dim"] = None
-    settings = architecture.settings.items()
-    return [f"{key} = {str(values[key]).lower()}" for key, value in settings if values[key] != value]
+    allowed = {key: (value,) for key, value in architecture.settings.items()} | dict(architecture.choices)
+    return [f"{key} = {str(values[key]).lower()}" for key, ones in allowed.items() if values[key] not in ones]
 
 
 def config_to_hf(

@@ -7,8 +7,10 @@ Letters: C width of all heads together, L layers, N parameters, T tokens.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Literal, get_args
 
 import torch
 
@@ -24,6 +26,13 @@ and probabilities times values, without subtracting the causal half. T is at mos
 forward pass is a third of it."""
 
 
+Part = Literal["embeddings", "attention", "mlp", "norms", "head"]
+Work = Literal["attention matrices", "attention scores", "mlp", "norms", "head"]
+"""Parts of a token's arithmetic; "attention scores" is queries times keys and probabilities times values."""
+MAX_LENGTH = 2**40
+"""Tokens beyond which nobody looks for a crossover."""
+
+
 @lru_cache(maxsize=64)
 def parameter_shapes(config: ModelConfig) -> Mapping[str, torch.Size]:
     """The shape of each parameter by name, a tied head left out."""
@@ -33,6 +42,30 @@ def parameter_shapes(config: ModelConfig) -> Mapping[str, torch.Size]:
 def parameter_count(config: ModelConfig) -> int:
     """Parameters of a model, a tied head counted once."""
     return sum(shape.numel() for shape in parameter_shapes(config).values())
+
+
+def parameters_by_part(config: ModelConfig, *, active: bool = False) -> dict[Part, int]:
+    """Parameters of each part; with `active`, without the experts that a token does not pass through.
+
+    A head that shares the token embedding has none.
+    """
+    counts = dict.fromkeys(get_args(Part), 0)
+    for name, shape in parameter_shapes(config).items():
+        counts[_part_of(name)] += shape.numel()
+    if active:
+        counts["mlp"] -= parameter_count(config) - active_parameters(config)
+    return counts
+
+
+def _part_of(name: str) -> Part:
+    *modules, module, _ = name.split(".")
+    if module in ("wte", "wpe"):
+        return "embeddings"
+    if module == "lm_head":
+        return "head"
+    if module.startswith("ln_") or module.endswith("_norm"):
+        return "norms"
+    return "attention" if "attn" in modules else "mlp"
 
 
 def active_parameters(config: ModelConfig) -> int:
@@ -53,6 +86,48 @@ def training_flops(config: ModelConfig, length: int) -> int:
     """FLOPs of a token in training, forward and backward, in a sequence of `length` tokens; see `FLOPS_FORMULA`."""
     attended = sum(cached_tokens(config, length))
     return 6 * matrix_parameters(config) + 12 * config.n_head * config.head_dim * attended
+
+
+def forward_flops_by_part(config: ModelConfig, length: int) -> dict[Work, int]:
+    """FLOPs of a token in the forward pass by part; the sum is `forward_flops`."""
+    counts = parameters_by_part(config, active=True)
+    attended = sum(cached_tokens(config, length))
+    return {
+        "attention matrices": 2 * counts["attention"],
+        "attention scores": 4 * config.n_head * config.head_dim * attended,
+        "mlp": 2 * counts["mlp"],
+        "norms": 2 * counts["norms"],
+        "head": 2 * config.vocab_size * config.n_embd,
+    }
+
+
+def recomputed_flops(config: ModelConfig, length: int) -> int:
+    """FLOPs of a token that activation checkpointing adds: the forward pass of all blocks.
+
+    torch stops as soon as everything that the backward pass needs is there. So the last product of a block is left
+    out where nothing comes after it: with pre-norm, without dropout and experts.
+    """
+    work = forward_flops_by_part(config, length)
+    final_norm = sum(shape.numel() for name, shape in parameter_shapes(config).items() if name.startswith("ln_f"))
+    blocks = sum(work.values()) - work["head"] - 2 * final_norm
+    if config.norm_placement == "post" or config.dropout or config.n_expert:
+        return blocks
+    last = config.mlp_width * config.n_embd + config.bias * config.n_embd
+    return blocks - 2 * last * config.n_layer
+
+
+def crossover(config: ModelConfig) -> int | None:
+    """Tokens from which on attention scores take at least half of a token's FLOPs; None if windows prevent it.
+
+    They grow with the length, and everything else does not.
+    """
+
+    def takes_half(length: int) -> bool:
+        work = forward_flops_by_part(config, length)
+        return 2 * work["attention scores"] >= sum(work.values())
+
+    lengths = range(1, MAX_LENGTH)
+    return lengths[bisect_left(lengths, True, key=takes_half)] if takes_half(MAX_LENGTH) else None
 
 
 def forward_flops(config: ModelConfig, length: int) -> int:

@@ -88,8 +88,8 @@ class RMSNorm(nn.Module):
 class MLP(nn.Module):
     """Two linear layers with a nonlinearity between them.
 
-    GELU as in GPT-2; the square of ReLU (So et al. 2021, "Primer"); or SwiGLU, in which one half of the inside gates
-    the other (Shazeer 2020, "GLU Variants Improve Transformer").
+    GELU as in GPT-2; ReLU as in the first transformer (Vaswani et al. 2017), or its square (So et al. 2021, "Primer");
+    or SwiGLU, in which one half of the inside gates the other (Shazeer 2020, "GLU Variants Improve Transformer").
     """
 
     def __init__(self, config: ModelConfig) -> None:

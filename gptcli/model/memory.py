@@ -206,9 +206,9 @@ def _attention(config: ModelConfig, sequences: int, item: int, device_type: str)
     projected, qk = row + 2 * shared, row + shared
     # Each head's normed queries and keys before the weights of the norm, in a 16-bit dtype also their copies.
     normed = qk * FLOAT32 * (1 if item == FLOAT32 else 2) if config.qk_norm else 0
-    if device_type == "mps" or (device_type == "cpu" and config.dropout):
-        # No fused kernel: queries, keys and values of every head and the probabilities in float32, with dropout also
-        # its mask and product.
+    if stores_scores(config, device_type):
+        # Queries, keys and values of every head and the probabilities in float32, with dropout also its mask and
+        # product.
         scores = sequences * config.n_head * config.block_size**2  # (B, H, T, T)
         kept = 3 * row * FLOAT32 + (3 if config.dropout else 1) * scores * FLOAT32
         return kept + normed + (projected * item if config.qk_norm and item == FLOAT32 else 0)
@@ -220,6 +220,11 @@ def _attention(config: ModelConfig, sequences: int, item: int, device_type: str)
         kept, keeps_projected = qk if turned else 0, True  # the values are a part of the projection
     mask = config.block_size**2 * item if config.sliding_window else 0
     return (kept + projected * keeps_projected) * item + normed + mask
+
+
+def stores_scores(config: ModelConfig, device_type: str) -> bool:
+    """Whether training stores the T × T matrix of each head: where torch has no fused kernel for attention."""
+    return device_type == "mps" or (device_type == "cpu" and config.dropout > 0)
 
 
 def _expands_heads(config: ModelConfig, item: int) -> bool:
@@ -239,10 +244,14 @@ def _all_heads(config: ModelConfig, sequences: int) -> int:
     return sequences * config.block_size * config.n_head * config.head_dim
 
 
+_KEPT_BY_MLP = {"gelu": 2, "relu": 1, "relu2": 2, "swiglu": 4}
+"""Tensors as wide as the MLP's inside: before and after the nonlinearity, of ReLU only its result; of SwiGLU the gate
+and the value, the gate's SiLU and their product."""
+
+
 def _mlp(config: ModelConfig, sequences: int, item: int, device_type: str) -> int:
     """Bytes that a block's MLP keeps."""
-    # Before and after the nonlinearity; SwiGLU: gate and value, the gate's SiLU, their product.
-    kept = (4 if config.mlp == "swiglu" else 2) * config.mlp_width * item
+    kept = _KEPT_BY_MLP[config.mlp] * config.mlp_width * item
     if not config.n_expert:
         return sequences * config.block_size * kept
     if device_type == "cuda":

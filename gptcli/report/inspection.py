@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,9 @@ from typing import Any
 from gptcli.checkpoints import names
 from gptcli.checkpoints.finding import find_model
 from gptcli.checkpoints.model_folder import is_pickle, read_model_config, refuse_pickles
-from gptcli.checkpoints.run_folder import is_run, newest_run, read_run
-from gptcli.config import build_config
-from gptcli.config.presets import PRESET_ALIASES, PRESETS, preset_vocabulary
+from gptcli.checkpoints.run_folder import is_run, newest_run
+from gptcli.config import DtypeName, build_config
+from gptcli.config.presets import PRESET_ALIASES, PRESETS, SHAPES, preset_vocabulary
 from gptcli.dataset.corpora import CORPORA, NamedCorpus, is_corpus
 from gptcli.dataset.folder import is_dataset
 from gptcli.dataset.remote.addresses import is_text_address
@@ -22,7 +22,7 @@ from gptcli.interop.hub import model_name
 from gptcli.model.cost import parameter_count
 from gptcli.report.datasets import DatasetList, list_datasets
 from gptcli.report.machine import MachineReport, describe_machine
-from gptcli.report.model import ModelReport, describe_model
+from gptcli.report.model import Basis, ModelReport, describe_model
 from gptcli.report.run import Comparison, RunList, RunReport, compare_runs, describe_run, list_runs
 from gptcli.report.text import (
     DatasetReport,
@@ -34,7 +34,7 @@ from gptcli.report.text import (
     describe_tokenizer,
     describe_tokens,
 )
-from gptcli.runs.request import Request
+from gptcli.report.untrained import Untrained, untrained
 from gptcli.tokenizer.tokenizer import holds_tokenizer
 
 
@@ -58,6 +58,8 @@ class PresetList:
     kind: str = "presets"
 
 
+EFFECTIVE = ("train.activation_checkpointing",)
+"""Settings besides those of the model that change its report."""
 CORPORA_WORD = "corpora"
 """Asks for the list of the corpora, where there is no file or folder of that name."""
 
@@ -98,8 +100,11 @@ def inspect(
     preset: str | None = None,
     family: str | None = None,
     vocab_size: int | None = None,
+    settings: Mapping[str, Any] | None = None,
     batch_size: int | None = None,
     length: int | None = None,
+    device: str = "auto",
+    dtype: DtypeName | None = None,
     machine: bool = False,
     quiet: bool = True,
     on_progress: OnProgress | None = None,
@@ -110,19 +115,24 @@ def inspect(
     name of a corpus), or a folder of runs or datasets; "corpora" is the list of the corpora that have a name. The
     default is the newest run, or the list of presets where there is no run. Two runs are compared; a tokenizer and a
     text give the tokens of the text. `preset`, with an optional `family` and `vocab_size`, describes an untrained
-    model, and `machine` this machine. Memory and FLOPs are for `batch_size` sequences of `length` tokens (default: as
-    in training). `on_progress` is called while text is downloaded.
+    model, and `machine` this machine. `settings` by dotted name, such as {"model.n_layer": 3}, change the preset or,
+    without one, GPT-2. Memory and FLOPs are for `batch_size` sequences of `length` tokens (default: as in training) on
+    `device`, which this machine need not have, with products in `dtype`. `on_progress` is called while text is
+    downloaded.
 
     Raises GptcliError: that of the kind of thing, or UsageError for things that do not go together.
 
     >>> inspect(preset="gpt2").parameters.total
     124439808
+    >>> inspect(preset="gpt3-175b").parameters.total
+    174604259328
     """
-    _require_one_subject(things, preset, vocab_size, family, machine=machine)
+    _require_one_subject(things, preset, vocab_size, family, settings or {}, machine=machine)
     if machine:
         return describe_machine()
-    if preset is not None:
-        return _inspect_preset(preset, vocab_size, batch_size, length, family)
+    basis = Basis(batch_size, length, device, dtype)
+    if preset is not None or settings:
+        return _inspect_untrained(untrained(preset, family, vocab_size, settings or {}, EFFECTIVE), basis)
     if list(map(str, things)) == [CORPORA_WORD] and not Path(CORPORA_WORD).exists():
         return CorpusList(tuple(CORPORA.values()))
     if things and _is_text_elsewhere(things[-1]):
@@ -134,41 +144,44 @@ def inspect(
     path = paths[0] if paths else newest_run(names.RUNS_ROOT)
     if path is None:
         return PresetList(tuple(_preset(name) for name in PRESETS))
-    return _inspect_path(path, batch_size, length)
+    return _inspect_path(path, basis)
 
 
 def _require_one_subject(
-    things: Sequence[object], preset: str | None, vocab_size: int | None, family: str | None, *, machine: bool
+    things: Sequence[object],
+    preset: str | None,
+    vocab_size: int | None,
+    family: str | None,
+    settings: Mapping[str, Any],
+    *,
+    machine: bool,
 ) -> None:
     """Raise UsageError for arguments that do not go together."""
     if len(things) > 2:
         raise UsageError(f"{len(things)} things were given.", "Give one, two runs, or a tokenizer and a text.")
     if bool(things) + (preset is not None) + machine > 1:
         raise UsageError("A thing, `preset` and `machine` cannot be used together.", "Ask for one at a time.")
+    if settings and (things or machine):
+        subject = "a trained model has its own" if things else "this machine has none"
+        raise UsageError(f"`{next(iter(settings))}` changes an untrained model: {subject}.", "Leave it out.")
+    if settings:
+        return
     if family is not None and preset is None:
         raise UsageError("`family` goes with `preset`: a trained model has its own architecture.", "Leave it out.")
     if vocab_size is not None and preset is None:
         raise UsageError("`vocab_size` goes with `preset`: a trained model has its own vocabulary.", "Leave it out.")
 
 
-def _inspect_path(path: Path, batch_size: int | None, length: int | None) -> Report:
+def _inspect_path(path: Path, basis: Basis) -> Report:
     _require_known(path)
     if path.is_file():
         return describe_tokenizer(path) if path.suffix == ".json" else describe_text(str(path))
     if is_run(path):
-        context = read_run(path).config.model.block_size
-        return describe_run(path, batch_size, within_context(length, context))
+        return describe_run(path, basis)
     if is_dataset(path):
         return describe_dataset(path)
     if (path / names.CONFIG).exists():
-        config = read_model_config(path)
-        return describe_model(
-            model_name(path),
-            config,
-            batch_size or 1,
-            within_context(length, config.block_size),
-            samples=batch_size or 1,
-        )
+        return describe_model(model_name(path), read_model_config(path), basis, sequences=1)
     if holds_tokenizer(path):
         return describe_tokenizer(path)
     if path.is_dir():
@@ -211,14 +224,12 @@ def _inspect_pair(one: Path, other: Path) -> Report:
     )
 
 
-def _inspect_preset(
-    name: str, vocab_size: int | None, batch_size: int | None, length: int | None, family: str | None
-) -> ModelReport:
-    layer = Request(preset=name, family=family).family_layer(name)
-    config = build_config(name, layer, vocab_size=vocab_size or preset_vocabulary(name))
-    size = batch_size or config.train.batch_size
+def _inspect_untrained(model: Untrained, basis: Basis) -> ModelReport:
+    config = model.config
     return describe_model(
-        config.preset, config.model, size, within_context(length, config.model.block_size), samples=batch_size or 1
+        *(model.name, config.model, basis),
+        sequences=config.train.batch_size,
+        activation_checkpointing=config.train.activation_checkpointing,
     )
 
 
@@ -246,13 +257,6 @@ def _require_known(path: Path) -> None:
     if path.suffix == ".safetensors" and path.is_file():
         raise ModelFolderError(f"'{path}' is the weights of a model alone.", "Give the folder that it belongs to.")
     if not path.exists():
-        is_preset = str(path) in (*PRESETS, *PRESET_ALIASES)
+        is_preset = str(path) in (*PRESETS, *PRESET_ALIASES, *SHAPES)
         hint = f"For the preset use `preset = {path}`." if is_preset else "Check the path."
         raise GptcliError(f"There is no file or folder '{path}'.", hint)
-
-
-def within_context(length: int | None, context: int) -> int:
-    """`length`, or the whole context if it is None; raises UsageError for more than the context."""
-    if length is not None and length > context:
-        raise UsageError(f"`length = {length}` is more than the context of {context:,} tokens.", "Use a smaller one.")
-    return length or context

@@ -9,7 +9,7 @@ from typing import Any
 
 from gptcli.checkpoints import names
 from gptcli.checkpoints.finding import find_model
-from gptcli.checkpoints.run_folder import is_run, newest_run, read_run
+from gptcli.checkpoints.run_folder import is_run, newest_run
 from gptcli.config.values import flatten
 from gptcli.errors import ModelFolderError, UsageError
 from gptcli.generation.attention import AttentionMaps
@@ -19,6 +19,7 @@ from gptcli.generation.norms import LayerNorms, layer_norms
 from gptcli.generation.positions import PositionEncoding, position_encoding
 from gptcli.generation.stream import Sample
 from gptcli.report.history import History, read_history
+from gptcli.report.model import Basis
 from gptcli.report.run import RunReport, describe_run
 
 SAMPLES, SAMPLE_TOKENS, ALTERNATIVES = 2, 160, 5
@@ -103,7 +104,7 @@ def _run_folders(runs: Sequence[str | Path], *, quiet: bool) -> list[Path]:
 
 
 def _review(path: Path, text: str | None, *, inside: bool) -> RunReview:
-    report = describe_run(path, None, read_run(path).config.model.block_size)
+    report = describe_run(path, Basis())
     notes = list(report.notes)
     found = None
     if inside:

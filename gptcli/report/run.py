@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,8 +16,8 @@ from gptcli.checkpoints.weights import stored_loss, stored_step
 from gptcli.config import differences
 from gptcli.errors import ModelFolderError
 from gptcli.interop.hub import model_name
-from gptcli.model.cost import parameter_count
-from gptcli.report.model import ModelReport, describe_model
+from gptcli.model.cost import parameter_count, training_flops
+from gptcli.report.model import Basis, ModelReport, describe_model
 from gptcli.runs.budget import why_finished
 from gptcli.untrusted import strict_json
 
@@ -33,6 +33,12 @@ class RunSummary:
     state: State
     preset: str | None = None
     parameters: int | None = None
+    tokens: int | None = None
+    """Tokens of the training so far; None without a checkpoint."""
+    flops: int | None = None
+    """FLOPs of all these tokens; see `gptcli.model.cost.FLOPS_FORMULA`."""
+    tokens_per_parameter: float | None = None
+    """About 20 is the best use of FLOPs (Hoffmann et al. 2022, "Chinchilla")."""
     step: int | None = None
     max_steps: int | None = None
     best_val_loss: float | None = None
@@ -96,10 +102,12 @@ class Comparison:
     other: RunSummary
     config: tuple[Difference, ...]
     results: tuple[Difference, ...]
+    evaluations: tuple[tuple[Evaluation, ...], tuple[Evaluation, ...]]
+    """Validation losses of the two runs."""
     kind: str = "comparison"
 
 
-def describe_run(path: Path, batch_size: int | None, length: int) -> RunReport:
+def describe_run(path: Path, basis: Basis) -> RunReport:
     """Describe a run; its small files, best weights and newest checkpoint are verified.
 
     The notes name damaged weights and checkpoints. Raises ModelFolderError if the small files are damaged.
@@ -108,10 +116,9 @@ def describe_run(path: Path, batch_size: int | None, length: int) -> RunReport:
     train = run.config.train
     checkpoint, notes = newest_checkpoint(path)
     progress = checkpoint.progress if checkpoint else Progress()
-    size = batch_size or train.micro_batch_size or train.batch_size
     model = describe_model(
-        *(model_name(path), run.config.model, size, length, train.dtype),
-        samples=batch_size or 1,
+        *(model_name(path), run.config.model, replace(basis, dtype=basis.dtype or train.dtype)),
+        sequences=train.micro_batch_size or train.batch_size,
         activation_checkpointing=train.activation_checkpointing,
     )
     return RunReport(
@@ -155,9 +162,23 @@ def compare_runs(one: Path, other: Path) -> Comparison:
     config = [Difference(key, x, y) for key, (x, y) in differences(runs[0].config, runs[1].config).items()]
     if runs[0].data_fingerprint != runs[1].data_fingerprint:
         config.insert(0, Difference("data", runs[0].data_name, runs[1].data_name))
-    fields = ("parameters", "step", "best_val_loss", "best_step", "state", "bytes")
+    fields = (
+        "parameters",
+        "tokens",
+        "flops",
+        "tokens_per_parameter",
+        "step",
+        "best_val_loss",
+        "best_step",
+        "state",
+        "bytes",
+    )
     results = [Difference(key, getattr(a, key), getattr(b, key)) for key in fields]
-    return Comparison(a, b, tuple(config), tuple(item for item in results if item.one != item.other))
+    curves = tuple(evaluations(run.path / names.METRICS) for run in runs)
+    return Comparison(
+        *(a, b, tuple(config), tuple(item for item in results if item.one != item.other)),
+        evaluations=(tuple(curves[0]), tuple(curves[1])),
+    )
 
 
 def evaluations(metrics: Path) -> list[Evaluation]:
@@ -187,12 +208,17 @@ def _summary(run: StoredRun, progress: Progress | None) -> RunSummary:
     if progress is not None:
         state = "finished" if why_finished(run.config, progress) else "resumable"
     counters = progress or _counters_without_checkpoint(run.path)
+    model = run.config.model
+    parameters = parameter_count(model)
     return RunSummary(
         name=model_name(run.path),
         path=str(run.path),
         state=state,
         preset=run.config.preset,
-        parameters=parameter_count(run.config.model),
+        parameters=parameters,
+        tokens=progress.tokens if progress else None,
+        flops=progress.tokens * training_flops(model, model.block_size) if progress else None,
+        tokens_per_parameter=progress.tokens / parameters if progress else None,
         step=counters.step,
         max_steps=run.config.train.max_steps,
         best_val_loss=counters.best_val_loss,

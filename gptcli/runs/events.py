@@ -77,6 +77,11 @@ class EvalMetrics:
 
 
 @dataclass(frozen=True)
+class CompilingBegun:
+    """The model is about to be compiled, which takes from seconds to minutes; the first step ends it."""
+
+
+@dataclass(frozen=True)
 class CheckpointBegun:
     """A checkpoint is about to be written. `CheckpointSaved` or `SaveFailed` follows, maybe at a later step."""
 
@@ -150,6 +155,7 @@ Event = (
     | Heartbeat
     | EvalProgress
     | EvalMetrics
+    | CompilingBegun
     | CheckpointBegun
     | CheckpointSaved
     | SaveFailed

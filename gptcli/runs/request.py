@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,6 +132,7 @@ def new_request(
         if (stated := request.stated(key)) is not None:
             given_path(str(stated))
     _refuse_idle_settings(request)
+    _require_trackers(request)
     return request
 
 
@@ -172,3 +174,11 @@ def _refuse_idle_settings(request: Request) -> None:
     layer = request.explicit if "tokenizer.vocab_size" in flags else request.file
     tokenizer = layer.get("tokenizer", {})
     require_bpe_for_size(tokenizer.get("kind"), tokenizer.get("vocab_size"))
+
+
+def _require_trackers(request: Request) -> None:
+    """Raise UsageError for an experiment tracker whose package is not installed."""
+    for name in request.stated("train.loggers") or ():
+        if isinstance(name, str) and importlib.util.find_spec(name) is None:
+            hint = "Install it: pip install 'gptcli[loggers]'"
+            raise UsageError(f"`train.loggers = {name}` needs the package {name}.", hint)

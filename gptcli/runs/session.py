@@ -16,6 +16,7 @@ from gptcli.runs.decision import Resume
 from gptcli.runs.events import (
     CheckpointBegun,
     CheckpointSaved,
+    CompilingBegun,
     EvalMetrics,
     EvalProgress,
     Event,
@@ -32,6 +33,7 @@ from gptcli.runs.opening import open_folder, remove_half_written, starting_train
 from gptcli.runs.plan import Plan
 from gptcli.runs.samples import draw_sample
 from gptcli.runs.saving import Saving, attempt
+from gptcli.runs.trackers import TrackerLog
 from gptcli.storage import FolderLock
 from gptcli.training import runtime
 from gptcli.training.evaluation import bits_per_byte
@@ -67,6 +69,10 @@ def carry_out(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[E
 
         metrics = logs.enter_context(closing(MetricsLog(run.path, progress.metrics_bytes)))
         board = logs.enter_context(closing(TensorBoardLog(run.path, plan.config, progress.step)))
+        trackers = [
+            logs.enter_context(closing(TrackerLog(name, run.path, plan.config)))
+            for name in plan.config.train.loggers or ()
+        ]
         saving = logs.enter_context(closing(Saving(plan, run, lock, metrics)))
         session = Session(
             starting_trainer(plan, run),
@@ -78,6 +84,7 @@ def carry_out(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[E
         try:
             for event in session.fit():
                 writes = [partial(metrics.write, event), partial(board.write, event)]
+                writes += [partial(tracker.write, event) for tracker in trackers]
                 if isinstance(event, RunFinished):
                     writes.append(partial(write_card, run, plan.dataset, progress))
                 for write in writes:
@@ -259,8 +266,9 @@ class Session:
         yield from self.saving.checkpoint(self.progress, self.trainer.state(), is_last)
         self._mark()
 
-    def _compile(self) -> Iterator[Note]:
+    def _compile(self) -> Iterator[Note | CompilingBegun]:
         if self.trainer.will_compile(pays_on_cpu=self.pays_compiling):
+            yield CompilingBegun()
             yield Note("Compiling the model, which takes from ten seconds to a few minutes.")
         if note := self.trainer.compile(pays_on_cpu=self.pays_compiling):
             yield Note(note)

@@ -18,6 +18,8 @@ from gptcli.runs.events import CheckpointSaved, Event, RunFinished, SampleDrawn
 from gptcli.runs.logs import scalars
 from gptcli.storage import disk_errors
 
+CHARTS = {"loss": {"training and validation": ["Multiline", ["train/loss", "val/loss"]]}}
+"""Charts with several curves, in the tab "Custom Scalars"."""
 _FIRST_EVENTS = 3
 """Events of a file in which its session log comes: after the version of the file."""
 
@@ -33,6 +35,7 @@ class TensorBoardLog:
         self._hook, threading.excepthook = threading.excepthook, self._ignore_disk_errors
         with disk_errors(run):
             self._writer = SummaryWriter(str(run), purge_step=step + 1)
+            self._writer.add_custom_scalars(CHARTS)
             self._writer.add_text("config", f"```toml\n{to_toml(config)}\n```", step + 1)
 
     def write(self, event: Event) -> None:

@@ -10,6 +10,7 @@ Point = tuple[float, float]
 _DOT_BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """Bits of U+2800 by column and row, as Unicode numbers the dots."""
 _LABEL_WIDTH = 6
+ROWS_PER_LABEL = 4
 MARK = "●"
 MAX_POINTS = 2048
 """Points that a curve keeps at most: many for each column of dots, and few enough to draw several times a second."""
@@ -23,6 +24,8 @@ class Points:
 
     def __init__(self, x_end: float) -> None:
         self._x_end = x_end
+        self.added = 0
+        """Points that were added, of which neighbours may share a mean."""
         self._sums: dict[int, tuple[float, float, int]] = {}  # of x and y, and their count, by share of the axis
 
     def __len__(self) -> int:
@@ -30,6 +33,7 @@ class Points:
 
     def add(self, x: float, y: float) -> None:
         """Add a point."""
+        self.added += 1
         place = int(min(1.0, x / self._x_end) * MAX_POINTS) if self._x_end else 0
         sum_x, sum_y, count = self._sums.get(place, (0.0, 0.0, 0))
         self._sums[place] = sum_x + x, sum_y + y, count + 1
@@ -43,8 +47,8 @@ class Points:
 def curve(points: Sequence[Point], marks: Sequence[Point] = (), *, x_end: float, width: int, height: int) -> list[str]:
     """Lines of text that draw points (x, y) with x in 0 … `x_end`, and each of `marks` as `MARK`.
 
-    The ends of the y axis are labelled. Points that share a column of dots are averaged, marks that share a character
-    too; between points the line is straight.
+    The y axis is labelled at its ends and, where there is room, in between. Points that share a column of dots are
+    averaged, marks that share a character too; between points the line is straight.
     """
     columns = max(1, width - _LABEL_WIDTH - 2)
     means, marked = _filled(_column_means(points, x_end, 2 * columns)), _column_means(marks, x_end, columns)
@@ -58,8 +62,15 @@ def curve(points: Sequence[Point], marks: Sequence[Point] = (), *, x_end: float,
     drawn = [[chr(0x2800 + cell) for cell in line] for line in cells]
     for column, y in marked.items():
         drawn[round((high - y) / span * (4 * height - 1)) // 4][column] = MARK
-    labels = {0: f"{high:.2f}", height - 1: f"{low:.2f}"} if heights else {}
+    labels = _labels(low, high, height) if heights else {}
     return [f"{labels.get(row, ''):>{_LABEL_WIDTH}} ┤" + "".join(line) for row, line in enumerate(drawn)]
+
+
+def _labels(low: float, high: float, height: int) -> dict[int, str]:
+    """Values of y by row: at both ends, and at rows of equal distance between them."""
+    parts = max(1, round((height - 1) / ROWS_PER_LABEL))
+    rows = (round(part * (height - 1) / parts) for part in range(parts + 1))
+    return {row: f"{high - (high - low) * row / max(1, height - 1):.2f}" for row in rows}
 
 
 def axis(*, x_end: int, width: int) -> list[str]:

@@ -3,38 +3,48 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.text import Text
 
-from gptcli.errors import counted, size
+from gptcli.errors import UsageError, counted, size, with_prefix
 from gptcli.report.datasets import DatasetList
 from gptcli.report.inspection import CorpusList, PresetList, Report, as_json
 from gptcli.report.machine import MachineReport
 from gptcli.report.model import ModelReport
 from gptcli.report.run import Comparison, RunList, RunReport, RunSummary
 from gptcli.report.text import DatasetReport, TextReport, TokenizerReport, TokensReport
-from gptcli.ui import data_reports
+from gptcli.ui import data_reports, model_costs
+from gptcli.ui.chart import MARK, axis, curve
 from gptcli.ui.console import Output, wording
-from gptcli.ui.tables import facts, left, operations, right, shape, share, table
+from gptcli.ui.tables import facts, left, right, table
+
+PLOT_WIDTH, PLOT_HEIGHT = 78, 14
 
 
-def show_report(report: Report, output: Output) -> None:
-    """Print a report on standard output, as tables or as JSON."""
+def show_report(report: Report, output: Output, *, lengths: bool = False) -> None:
+    """Print a report on standard output, as tables or as JSON; with `lengths`, of a model its costs by length.
+
+    Raises UsageError for `lengths` of something that is no model.
+    """
+    model = report.model if isinstance(report, RunReport) else report
+    if lengths and not isinstance(model, ModelReport):
+        raise UsageError("`lengths` describes a model.", "Give a run, a model folder or `preset`.")
     if output.as_json:
         output.json(as_json(report))
         return
-    for number, part in enumerate(_tables(report)):
+    parts = model_costs.lengths(model) if lengths and isinstance(model, ModelReport) else _tables(report)
+    for number, part in enumerate(parts):
         output.show(*([""] if number else []), part)
 
 
 def _tables(report: Report) -> list[RenderableType]:
     match report:
         case ModelReport():
-            return _model(report)
+            return model_costs.model(report)
         case RunReport():
-            return [*_run(report), *_model(report.model)]
+            return [*_run(report), *model_costs.model(report.model)]
         case RunList():
             return [_run_list(report)]
         case Comparison():
@@ -55,64 +65,6 @@ def _tables(report: Report) -> list[RenderableType]:
             return _machine(report)
         case CorpusList():
             return data_reports.corpus_list(report)
-
-
-def _model(report: ModelReport) -> list[RenderableType]:
-    parts = [
-        (part.name, shape(part.shape), _times(part.copies), part.count, share(part.share))
-        for part in report.parameters.parts
-    ]
-    stages = [(stage.name, shape(stage.shape), _times(stage.copies), stage.what) for stage in report.activations]
-    flops = report.flops
-    return [
-        table(
-            f"Parameters of {report.name}",
-            [*left("part"), *right("shape", "", "count", "share")],
-            parts,
-            total=("total", "", "", report.parameters.total, share(1.0)),
-        ),
-        table(
-            "Activations, stage by stage",
-            [*left("stage"), *right("shape", ""), *left("what")],
-            stages,
-        ),
-        _memory(report),
-        facts(
-            "Arithmetic",
-            [
-                (
-                    "training",
-                    f"{operations(flops.training_per_token)} per token, {flops.formula} with T = {flops.length:,}",
-                ),
-                ("forward pass", f"{operations(flops.forward_per_token)} per token"),
-            ],
-        ),
-    ]
-
-
-def _memory(report: ModelReport) -> RenderableType:
-    memory = report.memory
-    training, sampling = asdict(memory.training), asdict(memory.sampling)
-    names = list(dict.fromkeys([*training, *sampling]))
-    rows = [(name, _size_of(training, name), _size_of(sampling, name)) for name in names]
-    columns = f"training {memory.training_sequences:,} at once", f"sampling {memory.sampling_sequences:,}"
-    return Group(
-        table(
-            f"Memory on {memory.device}, training in {memory.dtype}",
-            [*left("for"), *right(*columns)],
-            [row for row in rows if row[1:] != ("", "")],
-            total=("peak", size(memory.training_total), size(memory.sampling_total)),
-        ),
-        f"Key-value cache: {size(memory.cache_per_token)} per token of each sequence",
-    )
-
-
-def _size_of(values: dict[str, int], name: str) -> str:
-    return size(values[name]) if values.get(name) else ""
-
-
-def _times(copies: int) -> str:
-    return f"× {copies}" if copies > 1 else ""
 
 
 def _run(report: RunReport) -> list[RenderableType]:
@@ -160,12 +112,21 @@ def _loss_at(loss: float | None, step: int | None) -> str | None:
 
 
 def _run_list(report: RunList) -> RenderableType:
-    columns = [*left("run", "preset"), *right("step", "best loss", "size"), *left("state")]
+    columns = [
+        *left("run", "preset"),
+        *right("params", "step", "tokens", "FLOPs", "per param"),
+        *right("best loss", "size"),
+        *left("state"),
+    ]
     rows = [
         (
             run.name,
             run.preset,
+            _brief(run.parameters),
             _steps(run),
+            _brief(run.tokens),
+            _brief(run.flops),
+            run.tokens_per_parameter,
             _loss_at(run.best_val_loss, None),
             size(run.bytes),
             run.problem or run.state,
@@ -173,6 +134,10 @@ def _run_list(report: RunList) -> RenderableType:
         for run in report.runs
     ]
     return table(f"Runs in {report.root}", columns, rows)
+
+
+def _brief(count: int | None) -> str | None:
+    return None if count is None else with_prefix(count, "").replace(" ", "")
 
 
 def _steps(run: RunSummary) -> str:
@@ -190,7 +155,20 @@ def _comparison(report: Comparison) -> list[RenderableType]:
     return [
         table("Results that differ" + ("" if results else " (none)"), columns, results),
         table(f"Configuration that differs{same}", columns, config),
+        *_curves(report, one, other),
     ]
+
+
+def _curves(report: Comparison, one: str, other: str) -> list[RenderableType]:
+    """Both validation losses in one plot, if both runs were evaluated."""
+    lines, marks = ([(float(item.step), item.val_loss) for item in run] for run in report.evaluations)
+    if not lines or not marks:
+        return []
+    x_end = max(int(step) for step, _ in (*lines, *marks))
+    drawn = curve(lines, marks, x_end=x_end, width=PLOT_WIDTH, height=PLOT_HEIGHT) + axis(x_end=x_end, width=PLOT_WIDTH)
+    chart = Text("\n".join(drawn), "cyan", no_wrap=True)
+    chart.highlight_regex(MARK, "yellow")
+    return [Group(Text(f"Validation loss: {one} (line) and {other} ({MARK})", "bold"), chart)]
 
 
 def _shortened(value: object) -> object:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from gptcli.bench.speed import SpeedReport
 from gptcli.errors import size
 from gptcli.ui.console import Output
-from gptcli.ui.tables import facts, left, operations, right, share, table
+from gptcli.ui.tables import Column, facts, left, operations, right, share, table
 
-COLUMNS = [*left("work", "dtype"), *right("tokens", "tokens/s", "time", "reached", "share")]
+COLUMNS = [*left("work", "dtype"), *right("tokens", "tokens/s", "time", "reached", "share", "peak memory")]
+LENGTH_COLUMNS = right("tokens", "with cache", "without", "times", "cache")
 
 
 def show_speed(report: SpeedReport, output: Output, *, markdown: bool) -> None:
@@ -20,14 +22,22 @@ def show_speed(report: SpeedReport, output: Output, *, markdown: bool) -> None:
         output.result(as_markdown(report))
     else:
         output.show(facts(f"Speed of {report.name}", _facts(report)), "", table("Measured", COLUMNS, _rows(report)))
+        if report.lengths:
+            output.show("", table("One more token by length", LENGTH_COLUMNS, _length_rows(report)))
 
 
 def as_markdown(report: SpeedReport) -> str:
-    """A markdown table, with the machine in the line before it."""
-    lines = [[name for name, _ in COLUMNS], ["--:" if align == "right" else "---" for _, align in COLUMNS]]
+    """Markdown tables, with the machine in the line before them."""
     described = "; ".join(f"{name}: {value}" for name, value in _facts(report))
-    rows = ["| " + " | ".join(line) + " |" for line in [*lines, *_rows(report)]]
-    return "\n".join([f"Speed of {report.name}. {described}.", "", *rows])
+    parts = [f"Speed of {report.name}. {described}.", _markdown_table(COLUMNS, _rows(report))]
+    if report.lengths:
+        parts.append(_markdown_table(LENGTH_COLUMNS, _length_rows(report)))
+    return "\n\n".join(parts)
+
+
+def _markdown_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
+    lines = [[name for name, _ in columns], ["--:" if align == "right" else "---" for _, align in columns]]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [*lines, *rows])
 
 
 def si_time(seconds: float) -> str:
@@ -57,19 +67,37 @@ def _rows(report: SpeedReport) -> list[list[str]]:
         [
             *("training", training.dtype, f"{training.sequences:,} × {training.length:,}"),
             *(_rate(training.tokens_per_second), f"{si_time(training.seconds)} per update"),
-            *(f"{operations(int(training.flops_per_second))}/s", share(training.mfu)),
+            *(f"{operations(int(training.flops_per_second))}/s", share(training.mfu), _peak(training.peak_memory)),
         ],
         [
             *("prefill", prefill.dtype, f"{prefill.tokens:,}"),
             *(_rate(prefill.tokens_per_second), f"{si_time(prefill.seconds)} per prompt"),
-            *(f"{operations(int(prefill.flops_per_second))}/s", share(prefill.mfu)),
+            *(f"{operations(int(prefill.flops_per_second))}/s", share(prefill.mfu), _peak(prefill.peak_memory)),
         ],
         [
             *("decoding", decoding.dtype, f"{decoding.sequences:,} × {decoding.tokens:,}"),
             *(_rate(decoding.tokens_per_second), f"{si_time(decoding.seconds)} per token"),
-            *(f"{size(int(decoding.bytes_per_second))}/s", share(decoding.bandwidth_share)),
+            *(
+                f"{size(int(decoding.bytes_per_second))}/s",
+                share(decoding.bandwidth_share),
+                _peak(decoding.peak_memory),
+            ),
         ],
     ]
+
+
+def _length_rows(report: SpeedReport) -> list[list[str]]:
+    return [
+        [
+            *(f"{speed.tokens:,}", si_time(speed.cached_seconds), si_time(speed.uncached_seconds)),
+            *(f"{speed.gain:.1f}", size(speed.cache_bytes)),
+        ]
+        for speed in report.lengths
+    ]
+
+
+def _peak(bytes: int | None) -> str:
+    return "–" if bytes is None else size(bytes)
 
 
 def _rate(tokens_per_second: float) -> str:

@@ -5,10 +5,6 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 
-from rich.console import Group, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
 from gptcli.config import to_toml
@@ -17,6 +13,7 @@ from gptcli.model.loss import loss_in_words
 from gptcli.runs.events import (
     CheckpointBegun,
     CheckpointSaved,
+    CompilingBegun,
     EvalMetrics,
     EvalProgress,
     Event,
@@ -31,22 +28,16 @@ from gptcli.runs.events import (
 )
 from gptcli.runs.plan import Plan
 from gptcli.runs.time_left import TimeLeft
-from gptcli.ui.chart import MARK, Points, axis, curve
+from gptcli.ui.chart import MARK, Points
 from gptcli.ui.choice import choice_facts, choice_table
 from gptcli.ui.console import Output, live_display, printable, wording
+from gptcli.ui.live_frames import LiveFrames
 from gptcli.ui.preparing import PreparingDisplay, describe, figures, show_skipped
+from gptcli.ui.training_frame import Frame
 
 SECONDS_BETWEEN_ROWS = 30.0
 SECONDS_OF_A_LONG_SAVE = 3.0
 """Time after which a save that is in progress is shown."""
-LOWEST_CURVE, HIGHEST_CURVE = 6, 20
-"""Lines of the loss curve, depending on the height of the terminal."""
-LINES_BESIDE_CURVE = 14
-"""Lines of the terminal left to the rest of the display and to earlier output."""
-ECHO_WIDTH = 3
-"""Columns that the last line leaves free: the terminal's `^C` there must not begin another line."""
-FALL_SHARE = 0.03
-"""Share of the steps so far, from the first one, that the curve leaves out: their steep fall would flatten the rest."""
 
 
 class TrainingDisplay:
@@ -110,9 +101,11 @@ class _Progress:
         self._saving: tuple[int, float] | None = None  # the step of the save in progress, and when it began
         self._losses, self._val_losses = Points(self._max_steps), Points(self._max_steps)
         self._spikes = 0
+        self._compiling = False
+        self._sample: tuple[int, str] | None = None
         self._console = output.err
         live = self._console.is_terminal and not output.quiet
-        self.live = Live(self, console=self._console, refresh_per_second=4) if live else None
+        self.live = LiveFrames(self.frame, self._console) if live else None
         self.notice = ""
         """A sentence below the live display."""
 
@@ -130,6 +123,10 @@ class _Progress:
             if event.parts:
                 losses = ", ".join(f"{name} {loss:.4f}" for name, loss in event.parts.items())
                 self._output.detail(f"Validation loss at step {event.step:,}: {losses}.")
+        elif isinstance(event, CompilingBegun):
+            self._compiling = True
+        elif isinstance(event, SampleDrawn) and self.live:
+            self._sample = event.step, event.text
         elif isinstance(event, SampleDrawn):
             self._print(Text(f"── sample at step {event.step:,} ──", "dim"), Text(printable(event.text)))
         elif isinstance(event, CheckpointBegun):
@@ -144,7 +141,7 @@ class _Progress:
             self._print(Text(printable(wording.get()(event.text))))
 
     def _take_step(self, event: StepMetrics | Heartbeat) -> None:
-        self._now, self._evaluating = event.step, None
+        self._now, self._evaluating, self._compiling = event.step, None, False
         if isinstance(event, StepMetrics):
             self._step = event
             self._losses.add(event.step, event.loss)
@@ -179,11 +176,25 @@ class _Progress:
             for line in lines:
                 self._console.print(line, soft_wrap=self.live is None)
 
-    def _figures(self, *, with_evaluation: bool = True) -> list[tuple[str, str]]:
+    def _phase(self) -> str:
+        """What the training does now."""
+        phase = "compiling" if self._compiling else "training"
+        if self._evaluating:
+            phase = f"evaluating {self._evaluating.done / self._evaluating.total:.0%}"
+        saving = self._saving_step()
+        return phase if saving is None else f"{phase}, saving step {saving:,}"
+
+    def _saving_step(self) -> int | None:
+        """The step of a save that has been in progress for a while."""
+        if self._saving is None or time.monotonic() - self._saving[1] < SECONDS_OF_A_LONG_SAVE:
+            return None
+        return self._saving[0]
+
+    def _figures(self, *, with_evaluation: bool = True, with_phase: bool = True) -> list[tuple[str, str]]:
         shown = []
         if self._step:
             shown.append(("loss", f"{self._step.loss:.4f}"))
-        if self._evaluating:
+        if self._evaluating and with_phase:
             shown.append(("evaluating", f"{self._evaluating.done / self._evaluating.total:.0%}"))
         elif self._eval and with_evaluation:
             shown.append((f"{MARK} val" if self._val_losses and self.live else "val", f"{self._eval.loss:.4f}"))
@@ -191,39 +202,20 @@ class _Progress:
         if self._step:
             shown.append(("lr", f"{self._step.lr:.2e}"))
             shown.append(("tok/s", f"{self._step.tokens_per_second:,.0f}"))
-        if self._saving and time.monotonic() - self._saving[1] >= SECONDS_OF_A_LONG_SAVE:
-            shown.append(("saving", f"step {self._saving[0]:,}"))
+        if with_phase and (saving := self._saving_step()) is not None:
+            shown.append(("saving", f"step {saving:,}"))
         return shown
 
     def _clock(self) -> str:
         seconds = self._time_left.seconds()
         return "" if seconds is None else clock_time(seconds)
 
-    def __rich__(self) -> RenderableType:
-        """The live display."""
-        now = self._now
-        head = Table.grid(padding=(0, 1), expand=True)
-        head.add_column(no_wrap=True)
-        head.add_column(ratio=1)
-        head.add_column(no_wrap=True)
-        bar = ProgressBar(total=self._max_steps, completed=now)
-        head.add_row(f"step {now:,}/{self._max_steps:,}", bar, f"{self._clock() or '-:--'} left")
-        figures = Text("  ").join(
-            Text.assemble((f"{name} ", "dim"), (value, "bold")) for name, value in self._figures()
-        )
-        notice = [Text(self.notice, "yellow")] if self.notice else []
-        if not self._losses or self._console.options.ascii_only:
-            return Group(head, figures, *notice)
-        settled = self._losses.since(FALL_SHARE * now) or self._losses.since(0)
-        evaluated = self._val_losses.since(FALL_SHARE * now)
-        width, room = self._console.width - ECHO_WIDTH, self._console.height - LINES_BESIDE_CURVE
-        height = min(max(room, LOWEST_CURVE), HIGHEST_CURVE)
-        lines = curve(settled, evaluated, x_end=self._max_steps, width=width, height=height)
-        lines += axis(x_end=self._max_steps, width=width)
-        chart = Text("\n".join(lines), "cyan", no_wrap=True)
-        chart.highlight_regex(MARK, "yellow")
-        figures.highlight_regex(MARK, "yellow")
-        return Group(head, figures, chart, *notice)
+    def frame(self) -> Frame:
+        """What the live display shows now."""
+        return Frame(
+            self._max_steps, self._now, self._clock(), self._phase(), self._figures(with_phase=False),
+            self._sample, self.notice, self._losses, self._val_losses,
+        )  # fmt: skip
 
 
 def summary(end: RunFinished) -> str:

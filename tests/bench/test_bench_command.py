@@ -16,7 +16,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner
 
-from gptcli.bench import limits, speed, target
+from gptcli.bench import lengths, limits, speed, target
+from gptcli.bench.peak import peak_memory, reset_peak
 from gptcli.bench.target import stand_in_tokenizer
 from gptcli.cli.app import app
 from gptcli.config import ModelConfig, build_config
@@ -49,6 +50,7 @@ def _soon_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(limits.READ_BYTES, "cpu", 1 << 16)
     monkeypatch.setattr(limits, "LIMIT_SECONDS", 0.0)
     monkeypatch.setattr(speed, "MEASURED_SECONDS", 0.0)
+    monkeypatch.setattr(lengths, "LENGTH_SECONDS", 0.0)
     monkeypatch.setattr(target, "TEXT_TOKENS", 4096)
 
 
@@ -210,9 +212,44 @@ def test_markdown_is_one_table(tmp_path: Path) -> None:
     head, blank, *rows = result.stdout.splitlines()
     assert head.startswith("Speed of nano. ")
     assert blank == ""
-    assert rows[0] == "| work | dtype | tokens | tokens/s | time | reached | share |"
-    assert {row.count("|") for row in rows} == {8}
-    assert [row.split("|")[1].strip() for row in rows[2:]] == ["training", "prefill", "decoding"]
+    assert rows[0] == "| work | dtype | tokens | tokens/s | time | reached | share | peak memory |"
+    work, by_length = rows[:5], rows[6:]
+    assert {row.count("|") for row in work} == {9}
+    assert [row.split("|")[1].strip() for row in work[2:]] == ["training", "prefill", "decoding"]
+    assert [row.split("|")[1].strip() for row in by_length[2:]] == ["16", "32", "64", "128"]
+
+
+def test_a_token_with_and_without_the_cache_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways compute the logits of the same token, so that their times can be compared."""
+    logits: list[torch.Tensor] = []
+    head = GPT.head
+    monkeypatch.setattr(GPT, "head", lambda model, hidden: logits.append(head(model, hidden).flatten()))
+    model = GPT(CONFIG).eval()
+    found = lengths.measure_lengths(model)
+    assert [speed.tokens for speed in found] == [16, 32, 64]
+    calls = 2 + lengths.MIN_CALLS
+    for number in range(3):
+        cached, uncached = (logits[2 * calls * number + way * calls :][:calls] for way in (0, 1))
+        for one in (*cached, *uncached):
+            assert torch.allclose(one, uncached[0], atol=1e-5)
+    assert [speed.cache_bytes for speed in found] == [2 * 2 * 128 * 4 * tokens for tokens in (16, 32, 64)]
+
+
+def test_the_peak_is_of_the_work_alone(tmp_path: Path) -> None:
+    if not Path("/proc/self/clear_refs").exists():
+        pytest.skip("this system does not say")
+    reset_peak(CPU)
+    before = peak_memory(CPU)
+    held = torch.ones(64 << 20, dtype=torch.uint8)
+    during = peak_memory(CPU)
+    del held
+    reset_peak(CPU)
+    after = peak_memory(CPU)
+    assert before is not None
+    assert during is not None
+    assert after is not None
+    assert during - before > 60 << 20
+    assert during - after > 60 << 20
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from gptcli.errors import ModelFolderError, StorageError
 from gptcli.generation.loaded_model import open_model
 from gptcli.interop.huggingface import tensors_to_hf
 from gptcli.model.gpt import GPT
+from gptcli.report.model import Basis
 from gptcli.report.run import describe_run
 from gptcli.storage import FileEntry, FolderLock, mismatch
 from tests.runs.small_runs import plan, run
@@ -228,7 +229,7 @@ def test_a_run_from_inside(
     monkeypatch.chdir(made.path)
     write_card(read_run(Path()), dataset, Progress())
     assert Path("README.md").read_text() == card
-    assert describe_run(Path(), None, config.model.block_size).summary.name == "run"
+    assert describe_run(Path(), Basis()).summary.name == "run"
     assert next_free(Path()) == tmp_path / "run-2"
 
 

@@ -115,6 +115,8 @@ UNSUPPORTED = {
     "rmsnorm": "norm = rmsnorm",
     "strange": "logit_softcap = 5.0",
     "no bias": "bias = false",
+    "no positions": "position = none",
+    "relu": "mlp = relu",
 }
 
 

@@ -15,7 +15,7 @@ from gptcli.checkpoints.tensors import tensor_file
 from gptcli.config import ModelConfig
 from gptcli.errors import ModelFolderError
 from gptcli.generation.context_window import ContextWindow
-from gptcli.interop import huggingface
+from gptcli.interop import gpt2, huggingface
 from gptcli.interop.huggingface import config_from_hf, config_to_hf, tensors_from_hf, tensors_to_hf
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPT
@@ -159,6 +159,27 @@ def test_every_family_opens_in_transformers(name: str, tmp_path: Path) -> None:
     check_family(name, tmp_path)
 
 
+def check_relu(path: Path) -> None:
+    """GPT-2 with ReLU is GPT-2 with another `activation_function`."""
+    model = random_model(variant("relu"), torch.float32)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(folder_of(model, path))
+    assert type(theirs).__name__ == "GPT2LMHeadModel"
+    ids = torch.randint(model.config.vocab_size, (3, 12), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        assert_close(theirs(ids).logits, model(ids))
+    assert config_from_hf(theirs.config.to_dict(), "theirs").mlp == "relu"
+
+
+def test_relu_opens_in_transformers(tmp_path: Path) -> None:
+    check_relu(tmp_path)
+
+
+def test_relu_check_notices_gelu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(gpt2.ACTIVATIONS, "relu", "gelu_new")
+    with pytest.raises(AssertionError):
+        check_relu(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "owner", "attribute", "wrong"),
     [
@@ -187,7 +208,7 @@ def test_every_variant_goes_there_and_back(name: str) -> None:
     again.fill_positions()
     ids = torch.randint(23, (2, 12))
     assert torch.equal(again.eval()(ids), model(ids))
-    known = "gpt2" if name in ("gpt2", "untied") else name.split()[0] if name in FAMILIES else "gptcli"
+    known = "gpt2" if name in ("gpt2", "untied", "relu") else name.split()[0] if name in FAMILIES else "gptcli"
     assert values["model_type"] == known
 
 
@@ -203,7 +224,7 @@ def test_config_goes_there_and_back() -> None:
     "changes",
     [
         {"model_type": "gpt_neo"},
-        {"activation_function": "relu"},
+        {"activation_function": "silu"},
         {"scale_attn_by_inverse_layer_idx": True},
         {"n_embd": 33},
         {"n_head": 0},

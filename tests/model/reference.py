@@ -115,6 +115,8 @@ class Layer:
         inside = self.linear(f"{name}.c_fc", x)
         if self.config.mlp == "gelu":
             inside = gelu(inside)
+        elif self.config.mlp == "relu":
+            inside = inside.clamp(min=0)
         elif self.config.mlp == "relu2":
             inside = inside.clamp(min=0) ** 2
         else:

@@ -74,6 +74,7 @@ CONTROLS: dict[str, tuple[Any, str, Any]] = {
     "sinusoidal": (gpt, "sinusoids", lambda plain: lambda config, deviation: plain(config, 1.01 * deviation)),
     "rmsnorm": (gpt.F, "rms_norm", lambda plain: lambda x, shape, weight, epsilon: plain(x, shape, weight, 1e-5)),
     "qk_norm": (gpt.F, "rms_norm", lambda plain: lambda x, shape, weight, epsilon: plain(x, shape, None, epsilon)),
+    "relu": (gpt.F, "relu", lambda plain: F.gelu),
     "relu2": (gpt.F, "relu", lambda plain: F.gelu),
     "swiglu": (gpt.F, "silu", lambda plain: F.gelu),
     "grouped": (gpt.F, "scaled_dot_product_attention", _tiled),
@@ -164,3 +165,20 @@ def test_widths_inside_the_mlp() -> None:
     assert ModelConfig.model_validate(SHAPE | {"n_embd": 768}).mlp_width == 4 * 768
     assert ModelConfig.model_validate(SHAPE | {"n_embd": 768, "mlp": "swiglu"}).mlp_width == 2048
     assert ModelConfig.model_validate(SHAPE | {"n_embd": 64, "mlp": "swiglu"}).mlp_width == 192  # 170.7, rounded up
+
+
+def check_order_is_lost(kind: str) -> None:
+    """Without positions, one layer sees which tokens came before, and not in which order."""
+    model = random_model(variant("no positions", position=kind, n_layer=1))
+    there, back = model(torch.tensor([[3, 8, 5]])), model(torch.tensor([[8, 3, 5]]))
+    assert_close(there[:, -1], back[:, -1])
+
+
+def test_without_positions_the_order_is_lost() -> None:
+    check_order_is_lost("none")
+
+
+@pytest.mark.parametrize("kind", ["learned", "sinusoidal", "rope"])
+def test_positions_keep_the_order(kind: str) -> None:
+    with pytest.raises(AssertionError):
+        check_order_is_lost(kind)

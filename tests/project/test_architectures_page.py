@@ -14,6 +14,7 @@ from gptcli.config import ModelConfig, build_config
 from gptcli.config.presets import family, preset_vocabulary
 from gptcli.config.values import merge, parse_setting
 from gptcli.model.cost import cache_bytes, parameter_count, training_flops
+from gptcli.report.inspection import inspect
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "architectures.md").read_text(encoding="utf-8")
@@ -52,6 +53,27 @@ def test_what_each_knob_costs() -> None:
     told = {setting.partition("=")[0] for settings in rows for setting in settings.split()}
     sizes = {"vocab_size", "n_layer", "n_head", "n_embd", "block_size", "dropout", "n_expert_active"}
     assert set(ModelConfig.model_fields) - sizes <= told
+
+
+def test_figures_that_the_literature_states_otherwise() -> None:
+    shape = {"model.n_layer": 32, "model.n_head": 32, "model.n_embd": 4096, "model.block_size": 2048}
+    plain, checkpointed = (
+        inspect(settings=shape | {"train.activation_checkpointing": on}, batch_size=8, device="cuda", dtype="bfloat16")
+        for on in (False, True)
+    )
+    kept, recomputed = (report.memory.training.activations / 1e9 for report in (plain, checkpointed))
+    assert f"{kept:.1f} GB in bfloat16 with fused attention, {recomputed:.1f} GB with" in PAGE
+    stored = 8 * next(cost.stored_bytes for cost in plain.lengths.costs if cost.length == 2048)
+    assert f"{stored / 1e9:.1f} GB more" in PAGE
+    assert f"{checkpointed.flops.recomputed_per_token / plain.flops.training_per_token:.0%}".replace("%", " %") in PAGE
+    gpt2, gpt3 = inspect(preset="gpt2"), inspect(preset="gpt3-175b")
+    shares = (next(part.share for part in one.flops.parts if "scores" in part.name) for one in (gpt2, gpt3))
+    told = "{:.0f} % of the FLOPs of GPT-2 124M at 1,024 tokens, half from {:,} on; of GPT-3 175B {:.1f} % at 2,048"
+    small, large = shares
+    assert told.format(100 * small, gpt2.lengths.crossover, 100 * large) in PAGE
+    assert f"half from {gpt3.lengths.crossover:,} on" in PAGE
+    matrices = training_flops(changed("position=learned"), 1) - 12 * 12 * 768
+    assert f"{gpt2.flops.training_per_token / matrices - 1:.0%} more".replace("%", " %") in PAGE
 
 
 def test_the_comparison_is_what_was_measured() -> None:

@@ -18,6 +18,7 @@ from gptcli.config import ModelConfig
 from gptcli.interop.huggingface import config_to_hf
 from gptcli.report import text as text_report
 from gptcli.report.run import Comparison, Difference, RunSummary, evaluations
+from gptcli.ui.chart import MARK
 from gptcli.ui.console import Output
 from gptcli.ui.reports import show_report
 from tests.conftest import CommandLine, Result
@@ -191,12 +192,21 @@ def test_differences_of_two_runs(workplace: Path) -> None:
     found = inspected(workplace, "runs/book", "runs/other")
     keys = {difference["key"]: (difference["one"], difference["other"]) for difference in found["config"]}
     assert keys == {"optim.lr": (0.01, 0.001), "train.max_steps": (2, 1)}
-    assert "best_val_loss" in {difference["key"] for difference in found["results"]}
+    results = {difference["key"]: (difference["one"], difference["other"]) for difference in found["results"]}
+    assert results["tokens"] == (2 * 2 * 128, 2 * 128)
+    assert results["flops"][0] == 2 * results["flops"][1] > 0
+    assert "best_val_loss" in results
+    assert [[item["step"] for item in run] for run in found["evaluations"]] == [[1, 2], [1]]
+    shown = inspect(workplace, "runs/book", "runs/other").stdout
+    assert MARK in shown
+    assert "book (line) and other" in shown
 
 
 def test_a_digest_leaves_room_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     one, other = (RunSummary(name, f"runs/{name}", "finished") for name in ("one", "other"))
-    show_report(Comparison(one, other, (Difference("train.init_sha256", None, "0123abcd" * 8),), ()), Output())
+    show_report(
+        Comparison(one, other, (Difference("train.init_sha256", None, "0123abcd" * 8),), (), ((), ())), Output()
+    )
     assert re.search("train.init_sha256 +– +0123abcd…\n", capsys.readouterr().out)
 
 

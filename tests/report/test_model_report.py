@@ -65,7 +65,7 @@ def test_presets_are_listed_with_the_same_counts(tmp_path: Path, monkeypatch: py
     assert listed["gpt2"] == 124_439_808
 
 
-KINDS = ("gpt2", "llama untied", "qwen3", "mixtral", "sinusoidal", "strange")
+KINDS = ("gpt2", "llama untied", "qwen3", "mixtral", "sinusoidal", "no positions", "strange")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -117,12 +117,12 @@ def test_activations_are_those_of_a_real_forward_pass(kind: str, monkeypatch: py
         assert rows == BATCH_SIZE * LENGTH * config.n_expert_active * config.n_layer
         seen[stage] = (BATCH_SIZE, LENGTH, shapes[0][1])
 
-    reported = {stage.name: stage.shape for stage in activations(config, BATCH_SIZE, LENGTH)}
+    reported = {stage.name: stage.shape for stage in activations(config, BATCH_SIZE, LENGTH, "cpu")}
     inside_a_stage = re.compile(r".*\.(attn|mlp|experts\.\*|q_norm|k_norm)|lm_head")  # or the same as a last layer's
     assert reported == {name: shape for name, shape in seen.items() if not inside_a_stage.fullmatch(name)}
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama untied", "qwen3", "mixtral", "relu2"])
+@pytest.mark.parametrize("kind", ["gpt2", "llama untied", "qwen3", "mixtral", "relu", "relu2"])
 def test_flops_are_those_of_the_matrix_products(kind: str) -> None:
     """The formula also counts two operations for each bias and norm weight, which no matrix product has."""
     model = GPT(variant(kind))

@@ -64,6 +64,8 @@ def test_both_logs_agree(dataset: Dataset, tmp_path: Path) -> None:
     losses = [event.loss for event in events if isinstance(event, StepMetrics)]
     assert losses == list(series(path, "train/loss").values()), "read back exactly"
     assert points(path, "sample/text_summary").keys() == series(path, "sample").keys() == {4, 8, 12, 16, 20}
+    layout = shown(path).Tensors("custom_scalars__config__")[0].tensor_proto.string_val[0]
+    assert all(name in layout for name in (b"train/loss", b"val/loss"))
     assert b"n_embd = 16" in points(path, "config/text_summary")[1]
     assert points(path, "hparam/best_val_loss") == {20: pytest.approx(min(series(path, "val/loss").values()))}
 

@@ -15,6 +15,7 @@ from gptcli.checkpoints.checkpoint import Checkpoint, Progress
 from gptcli.runs.events import (
     CheckpointBegun,
     CheckpointSaved,
+    CompilingBegun,
     EvalMetrics,
     EvalProgress,
     Heartbeat,
@@ -156,6 +157,25 @@ def test_a_terminal_shows_the_progress_of_an_evaluation(planned: Plan, monkeypat
         display.show(step(10))
         display.show(EvalProgress(10, 3, 10))
     assert "evaluating 30%" in re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", terminal.getvalue())
+
+
+def test_a_terminal_shows_what_the_training_does(planned: Plan, clock: list[float]) -> None:
+    progress = training._Progress(Output(), planned)
+    phases = []
+    for now, event in (
+        (0.0, CompilingBegun()),
+        (1.0, step(1)),
+        (2.0, EvalProgress(10, 2, 4)),
+        (3.0, evaluation(10)),
+        (4.0, CheckpointBegun(10)),
+        (9.0, Heartbeat(11)),
+        (10.0, CheckpointSaved(10)),
+    ):
+        clock[0] = now
+        progress.show(event)
+        phases.append(progress.frame().phase)
+    saving = "training, saving step 10"
+    assert phases == ["compiling", "training", "evaluating 50%", "training", "training", saving, "training"]
 
 
 @pytest.mark.parametrize(("lines", "curve"), [("10", 6), ("24", 10), ("50", 20)])
