@@ -95,4 +95,4 @@ def _measure(config: RunConfig, dataset: Dataset, device: torch.device, *, compi
         update.grad_norm.item()  # waits for the device
         times.append(time.perf_counter() - start_of_step)
     warm = times[min(WARM_UP_STEPS, len(times) - 1) :]
-    return Pace(statistics.median(warm), begun - start)
+    return Pace(statistics.median(warm), begun - start if compiles else 0.0)

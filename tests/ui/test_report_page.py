@@ -18,14 +18,11 @@ from typer.testing import CliRunner
 
 import gptcli
 from gptcli.cli.app import app
-from gptcli.config import ModelConfig
 from gptcli.generation.attention import AttentionMaps
 from gptcli.report.history import LoggedSample
-from gptcli.report.model import parameters
 from gptcli.report.review import Review
 from gptcli.ui.html import inside, samples
 from gptcli.ui.html.axes import label, linear, logarithmic
-from gptcli.ui.html.bars import parameter_groups
 from gptcli.ui.html.chart import MOST_POINTS, Chart, Line
 from gptcli.ui.html.curves import curves
 from gptcli.ui.html.page import PAGE_BYTES
@@ -254,19 +251,6 @@ def test_chosen_samples() -> None:
     assert (chosen[0], chosen[-1], len(chosen)) == (0, 49, 9)
     assert chosen == sorted(set(chosen))
     assert samples.chosen(all_of_them[:4]) == all_of_them[:4]
-
-
-@pytest.mark.parametrize("knobs", [{}, {"tied": False}, {"n_expert": 4}, {"qk_norm": True, "norm": "rmsnorm"}])
-def test_groups_of_parameters(knobs: dict[str, Any]) -> None:
-    shape = {"vocab_size": 23, "n_layer": 3, "n_head": 4, "n_embd": 16, "block_size": 12}
-    config = ModelConfig.model_validate(shape | knobs)
-    groups = parameter_groups(parameters(config))
-    assert sum(groups.values()) == parameters(config).total
-    assert groups["embeddings"] == 16 * (23 + 12)
-    assert groups.get("output head", 0) == (0 if config.tied else 23 * 16)
-    assert groups["norms"] == (2 * 3 + 1) * 16 * (1 if config.norm == "rmsnorm" else 2) + (
-        3 * 2 * 4 if config.qk_norm else 0
-    )
 
 
 def report(folder: Path, *arguments: str | Path) -> Result:

@@ -14,26 +14,8 @@ _COLORS = 8
 
 def parameter_bar(parameters: Parameters) -> str:
     """Parameters by part of the model."""
-    return _bar("Parameters by part", parameter_groups(parameters), lambda count: f"{count:,}")
-
-
-def parameter_groups(parameters: Parameters) -> dict[str, int]:
-    """Parameters of embeddings, attention, MLPs, norms and output head."""
-    groups: dict[str, int] = {"embeddings": 0, "attention": 0, "MLP": 0, "norms": 0, "output head": 0}
-    for part in parameters.parts:
-        name = part.name
-        if name.startswith(("wte", "wpe")):
-            group = "embeddings"
-        elif name.startswith("lm_head"):
-            group = "output head"
-        elif ".mlp." in name:
-            group = "MLP"
-        elif "norm" in name or ".ln_" in name or name.startswith("ln_"):
-            group = "norms"
-        else:
-            group = "attention"
-        groups[group] += part.count
-    return {group: count for group, count in groups.items() if count}
+    groups = {one.name: one.count for one in parameters.subtotals if one.count}
+    return _bar("Parameters by part", groups, lambda count: f"{count:,}")
 
 
 def memory_bar(memory: Memory) -> str:
