@@ -74,7 +74,7 @@ def import_tokens(
         val = importer.split("val", held_out or kept, 0 if held_out else cut, None)
         new.write(TOKENIZER_FILE, tokenizer.to_json().encode())
         manifest = importer.manifest(train, val, sources, name=name, key=key)
-        new.write(DATASET_FILE, storage.to_json(manifest.model_dump(mode="json", exclude_unset=True)))
+        new.write(DATASET_FILE, manifest.to_json())
     what = ", ".join(file.path.name for file in held_out) or f"the last {counted(val.tokens, 'token')}"
     return Prepared(open_dataset(out, verify=False), notes=[f"Validation: {what}."])
 
