@@ -106,11 +106,10 @@ def write_text(path: Path, kind: str, size: int) -> None:
 
 
 def _end_at_character(path: Path) -> None:
-    """Cut off an incomplete character at the end of a file."""
+    """Cut off the last character of a file, which may be incomplete."""
     with open(path, "rb+") as file:
-        start = max(file.seek(0, os.SEEK_END) - 8, 0)
-        file.seek(start)
-        file.truncate(start + len(file.read().decode(errors="ignore").encode()))
+        start = file.seek(-4, os.SEEK_END)
+        file.truncate(start + max(place for place, byte in enumerate(file.read()) if byte & 0xC0 != 0x80))
 
 
 def measured(*arguments: str) -> Figures:
