@@ -9,6 +9,7 @@
     ├── ModelFolderError       a bad run folder, checkpoint or Hugging Face folder
     ├── ExportError            a model that a format cannot hold, or a failed upload
     ├── StorageError           disk full or read-only, or another file in the way
+    ├── ClusterError           a Ray cluster that cannot be reached or used
     ├── DeviceError            a device or dtype that this machine does not have
     ├── OutOfMemoryError       too little memory
     ├── NonFiniteError         exit 3, the loss became NaN or infinite
@@ -128,6 +129,10 @@ class ExportError(GptcliError):
 
 class StorageError(GptcliError):
     """A full or read-only disk, or another file or folder at the place of the output."""
+
+
+class ClusterError(GptcliError):
+    """A Ray cluster that cannot be reached, or whose workers cannot do the work."""
 
 
 class DeviceError(GptcliError):

@@ -37,6 +37,14 @@ def tokenize(
     doc_separator: options.DocSeparator = None,
     dedup: options.Dedup = None,
     unknown: options.Unknown = "error",
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="ADDRESS",
+            help="Encode on a Ray cluster: HOST:PORT, auto, or local to start one on this machine.",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace another dataset at this place.")] = False,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
@@ -58,7 +66,7 @@ def tokenize(
             preview = gptcli.preview(texts, settings=stated, on_progress=display.update)
         else:
             prepared = gptcli.tokenize(
-                texts, out, settings=stated, unknown=unknown, force=force, on_progress=display.update
+                texts, out, settings=stated, unknown=unknown, force=force, ray=ray, on_progress=display.update
             )
     if dry_run:
         show_preview(output, preview)

@@ -50,10 +50,9 @@ def import_tokens(
     named or a setting has no effect, CorpusError for an id that the tokenizer does not have, and DatasetError where
     `out` is a dataset of something else.
     """
-    held_out = [file for file in files if file.is_validation]
-    _refuse_idle_settings(config, data, has_validation=bool(held_out))
+    kept, held_out, cut = splits_of(files, config, data)
     tokenizer = load_tokenizer(Path(config.kind))
-    report = reporter(on_progress, sum(file.offset + file.tokens * file.dtype.itemsize for file in files))
+    report = reporter(on_progress, sum(file.bytes for file in files))
     on_bytes = report("hashing")
     sources = tuple(_source(file, on_bytes) for file in files)
     listed = [entry.model_dump() for entry in sources]
@@ -63,20 +62,35 @@ def import_tokens(
             hint = "Choose another place with `out`, or replace it with `force`."
             raise DatasetError(f"'{out}' is a dataset of other tokens or settings.", hint)
         return Prepared(open_dataset(out), reused=True)
-    kept = [file for file in files if not file.is_validation]
-    tokens = sum(file.tokens for file in kept)
-    if not tokens:
-        raise CorpusError("All of the token files are for validation, by their names.", "Name those for training, too.")
-    cut = tokens if held_out else tokens - _held_out_tokens(tokens, data.val_fraction)
     with storage.new_directory(out, manifest=None, replace=True) as new:
         importer = _Importer(new, tokenizer, report("copying"))
         train = importer.split("train", kept, 0, cut)
         val = importer.split("val", held_out or kept, 0 if held_out else cut, None)
         new.write(TOKENIZER_FILE, tokenizer.to_json().encode())
         manifest = importer.manifest(train, val, sources, name=name, key=key)
-        new.write(DATASET_FILE, storage.to_json(manifest.model_dump(mode="json", exclude_unset=True)))
-    what = ", ".join(file.path.name for file in held_out) or f"the last {counted(val.tokens, 'token')}"
-    return Prepared(open_dataset(out, verify=False), notes=[f"Validation: {what}."])
+        new.write(DATASET_FILE, manifest.to_json())
+    return Prepared(open_dataset(out, verify=False), notes=[validation_note(held_out, val.tokens)])
+
+
+def splits_of(
+    files: Sequence[TokenFile], config: TokenizerConfig, data: DataConfig
+) -> tuple[list[TokenFile], list[TokenFile], int]:
+    """The files for training, those for validation, and the number of ids of the first that are trained on.
+
+    Raises as `import_tokens` does, before any id is read.
+    """
+    kept, held_out = ([file for file in files if file.is_validation is wanted] for wanted in (False, True))
+    _refuse_idle_settings(config, data, has_validation=bool(held_out))
+    tokens = sum(file.tokens for file in kept)
+    if not tokens:
+        raise CorpusError("All of the token files are for validation, by their names.", "Name those for training, too.")
+    return kept, held_out, tokens if held_out else tokens - _held_out_tokens(tokens, data.val_fraction)
+
+
+def validation_note(held_out: Sequence[TokenFile], tokens: int) -> str:
+    """A sentence that says which ids are held out."""
+    what = ", ".join(file.path.name for file in held_out) or f"the last {counted(tokens, 'token')}"
+    return f"Validation: {what}."
 
 
 def _refuse_idle_settings(config: TokenizerConfig, data: DataConfig, *, has_validation: bool) -> None:
@@ -103,33 +117,78 @@ def _held_out_tokens(tokens: int, val_fraction: float | None) -> int:
     return max(1, min(tokens // 10, MAX_HELD_OUT))
 
 
+class IdCounts:
+    """How often each id of a tokenizer was read, and the size of their text."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
+
+    def checked(
+        self, files: Sequence[TokenFile], start: int, stop: int | None, on_bytes: OnBytes
+    ) -> Iterator[np.ndarray]:
+        """The ids start..stop of the files, end to end and in blocks, once they are counted.
+
+        Raises CorpusError for one outside the vocabulary.
+        """
+        before = 0
+        for file in files:
+            first, last = max(start - before, 0), file.tokens if stop is None else min(stop - before, file.tokens)
+            ids = file.ids()
+            for begin in range(first, last, _BLOCK):
+                block = np.asarray(ids[begin : min(begin + _BLOCK, last)])
+                if int(block.max()) >= len(self._counts):
+                    raise self._outside(file, block, begin)
+                self._counts += np.bincount(block, minlength=len(self._counts))
+                on_bytes(block.nbytes)
+                yield block
+            before += file.tokens
+
+    @property
+    def tokens(self) -> int:
+        return int(self._counts.sum())
+
+    @property
+    def ends_of_text(self) -> int:
+        end_of_text = self._tokenizer.end_of_text
+        return 0 if end_of_text is None else int(self._counts[end_of_text])
+
+    def text_size(self) -> tuple[int, int]:
+        """Characters and UTF-8 bytes."""
+        texts = [self._tokenizer.token_bytes(token) for token in range(self._tokenizer.vocab_size)]
+        # A character of UTF-8 has one byte that does not continue another, so that tokens need not be decoded together.
+        characters = np.array([sum(byte & 0xC0 != 0x80 for byte in text) for text in texts])
+        return int(self._counts @ characters), int(self._counts @ np.array([*map(len, texts)]))
+
+    def _outside(self, file: TokenFile, block: np.ndarray, begin: int) -> CorpusError:
+        largest, place, known = int(block.max()), begin + int(block.argmax()), counted(len(self._counts), "id")
+        message = f"'{file.path}' has the id {largest:,} at place {place:,}, but the tokenizer has only {known}."
+        hint = "Name the tokenizer that made the file with `tokenizer.kind`, or its format with `data.format`."
+        return CorpusError(message, hint)
+
+
 class _Importer:
-    """Checks ids, writes them to a dataset's folder, and counts their text."""
+    """Writes ids to a dataset's folder, and counts their text."""
 
     def __init__(self, new: storage.NewDirectory, tokenizer: Tokenizer, on_bytes: OnBytes) -> None:
         self._new, self._tokenizer, self._on_bytes = new, tokenizer, on_bytes
-        texts = [tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)]
-        self._bytes = np.array([*map(len, texts)])
-        # A character of UTF-8 has one byte that does not continue another, so that tokens need not be decoded together.
-        self._characters = np.array([sum(byte & 0xC0 != 0x80 for byte in text) for text in texts])
         self._ends_of_text = 0
 
     def split(self, name: str, files: Sequence[TokenFile], start: int, stop: int | None) -> SplitEntry:
         """Write the ids start..stop of the files, end to end."""
-        counts = np.zeros(self._tokenizer.vocab_size, dtype=np.int64)
+        counts = IdCounts(self._tokenizer)
         dtype = dtype_for(self._tokenizer.vocab_size)
         with ShardWriter(self._new, name, dtype, BegunShards()) as writer:
-            for ids in self._checked(files, start, stop, counts):
+            for ids in counts.checked(files, start, stop, self._on_bytes):
                 writer.write(ids)
             shards = writer.finish()
-        tokens, size = int(counts.sum()), int(counts @ self._bytes)
+        tokens, (characters, size) = counts.tokens, counts.text_size()
         if tokens < 2 or not size:
             what = "training" if name == "train" else "validation"
             message = f"The {what} part has {counted(tokens, 'token')} with {counted(size, 'byte')} of text, too few."
             raise CorpusError(message, "Use larger files, or another `data.val_fraction`.")
-        if (end_of_text := self._tokenizer.end_of_text) is not None:
-            self._ends_of_text += int(counts[end_of_text])
-        return SplitEntry(tokens=tokens, characters=max(1, int(counts @ self._characters)), bytes=size, shards=shards)
+        self._ends_of_text += counts.ends_of_text
+        return SplitEntry(tokens=tokens, characters=max(1, characters), bytes=size, shards=shards)
 
     def manifest(
         self, train: SplitEntry, val: SplitEntry, sources: tuple[SourceEntry, ...], *, name: str, key: str
@@ -148,25 +207,3 @@ class _Importer:
             val=val,
             sources=sources,
         )
-
-    def _checked(
-        self, files: Sequence[TokenFile], start: int, stop: int | None, counts: np.ndarray
-    ) -> Iterator[np.ndarray]:
-        """The ids start..stop in blocks, added to `counts`. Raises CorpusError for one outside the vocabulary."""
-        before = 0
-        for file in files:
-            first, last = max(start - before, 0), file.tokens if stop is None else min(stop - before, file.tokens)
-            ids = file.ids()
-            for begin in range(first, last, _BLOCK):
-                block = np.asarray(ids[begin : min(begin + _BLOCK, last)])
-                if (largest := int(block.max())) >= len(counts):
-                    place = begin + int(block.argmax())
-                    message = f"'{file.path}' has the id {largest:,} at place {place:,}, but the tokenizer has only "
-                    hint = (
-                        "Name the tokenizer that made the file with `tokenizer.kind`, or its format with `data.format`."
-                    )
-                    raise CorpusError(f"{message}{counted(len(counts), 'id')}.", hint)
-                counts += np.bincount(block, minlength=len(counts))
-                self._on_bytes(block.nbytes)
-                yield block
-            before += file.tokens

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from gptcli.errors import DatasetError, reason_of
+from gptcli.storage import to_json
 from gptcli.tokenizer.tokenizer import Tokenizer
 from gptcli.untrusted import read_bounded, strict_json
 
@@ -24,7 +25,7 @@ _MAX_COUNT = 1 << 53
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Positive = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
-Dtype = Literal["uint16", "uint32"]
+Dtype = Literal["uint8", "uint16", "uint32"]
 Name = Annotated[str, Field(pattern=r"^[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]*$", max_length=200)]
 
 
@@ -44,6 +45,15 @@ class ShardEntry(_Entry):
     dtype: Dtype
     bytes: Positive
     sha256: Sha256
+    uint16_sha256: Sha256 | None = None
+    """Of the same ids in a file of uint16, where these are uint8: earlier versions wrote every id in two bytes or more,
+    and the fingerprints of their datasets must stay."""
+
+    @model_validator(mode="after")
+    def _is_hashed_as_before(self) -> ShardEntry:
+        if (self.uint16_sha256 is not None) != (self.dtype == "uint8"):
+            raise ValueError("the hash of uint16 ids belongs to shards of uint8, and to no others")
+        return self
 
 
 class SplitEntry(_Entry):
@@ -129,9 +139,15 @@ class DatasetManifest(_Entry):
         """The shards of both splits."""
         return (*self.train.shards, *self.val.shards)
 
+    def to_json(self) -> bytes:
+        """The content of `dataset.json`."""
+        unused = {"source_total"} if self.format == 1 else {"sources"}
+        return to_json(self.model_dump(mode="json", exclude=unused, exclude_none=True))
+
     def fingerprint(self) -> str:
-        """Hexadecimal sha256 of the tokenizer and the ids, independent of names and places."""
-        hashes = [[shard.sha256 for shard in split.shards] for split in (self.train, self.val)]
+        """Hexadecimal sha256 of the tokenizer and the ids, independent of names and places, and of uint8 or uint16."""
+        splits = (self.train, self.val)
+        hashes = [[shard.uint16_sha256 or shard.sha256 for shard in split.shards] for split in splits]
         return digest([self.tokenizer.fingerprint, hashes])
 
 

@@ -29,6 +29,7 @@ from gptcli.dataset.vocabulary import make_tokenizer, require_known
 from gptcli.dataset.writing import FEW_TOKENS, write_dataset
 from gptcli.errors import CorpusError, DatasetError, StorageError, counted, size
 from gptcli.tokenizer import Unknown
+from gptcli.tokenizer.processes import Encoding, encoding
 from gptcli.tokenizer.tokenizer import Tokenizer, is_path, load_tokenizer
 
 BeforeEncoding = Callable[[Corpus, Iterable[SourceEntry]], None]
@@ -69,6 +70,8 @@ class Preparation:
     report: BeginStage
     earlier: Sequence[Path] = ()
     """Datasets of texts with the same name, perhaps of an earlier state of this one."""
+    encoding: Encoding = encoding
+    """How texts are encoded: on this machine, or on a cluster."""
     _keys: dict[bool, str] = field(default_factory=dict)
 
     def key(self, *, has_skipped: bool = False) -> str:
@@ -177,7 +180,16 @@ class Preparation:
         entries = map(self.hashes.entry, corpus.sources)
         on_bytes = self.report("encoding")
         manifest = write_dataset(
-            new, corpus, (train, val), tokenizer, entries, name=name, key=key, on_bytes=on_bytes, journal=journal
+            new,
+            corpus,
+            (train, val),
+            tokenizer,
+            entries,
+            name=name,
+            key=key,
+            encoding=self.encoding,
+            on_bytes=on_bytes,
+            journal=journal,
         )
         if journal and journal.reused:
             done = size(journal.reused.place.bytes)
@@ -199,6 +211,7 @@ def preparation(
     *,
     given: Tokenizer | None = None,
     earlier: Sequence[Path] = (),
+    encoding: Encoding = encoding,
 ) -> Iterator[Preparation]:
     """The preparation of the sources that `inputs` name. `earlier`: datasets of texts with the same name, and
     unfinished work on them, in which hashes and ids are looked for."""
@@ -209,7 +222,8 @@ def preparation(
         given = load_tokenizer(Path(config.kind))  # an error is reported before any text is read
     with find_sources(inputs, data, on_progress) as found:
         hashes = SourceHashes(found.sources, KeptHashes(earlier))
-        yield Preparation(found, hashes, config, given, data, unknown, reporter(on_progress, hashes.bytes), earlier)
+        report = reporter(on_progress, hashes.bytes)
+        yield Preparation(found, hashes, config, given, data, unknown, report, earlier, encoding)
 
 
 def _not_text(folder: Path) -> CorpusError:

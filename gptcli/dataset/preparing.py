@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from gptcli import storage
 from gptcli.config import DataConfig, TokenizerConfig, parse_section
 from gptcli.config.values import nest
+from gptcli.dataset.cluster import on_cluster
 from gptcli.dataset.folder import is_dataset, open_dataset
 from gptcli.dataset.importing import import_tokens
 from gptcli.dataset.manifest import DamagedDataset
@@ -26,7 +28,7 @@ from gptcli.dataset.sources import OnProgress
 from gptcli.dataset.token_files import are_token_files, find_token_files
 from gptcli.dataset.vocabulary import require_bpe_for_size
 from gptcli.paths import given_path, output_path, text_paths
-from gptcli.tokenizer import Unknown
+from gptcli.tokenizer import Unknown, processes
 from gptcli.tokenizer.tokenizer import Tokenizer
 
 __all__ = ["Prepared", "find_or_prepare", "tokenize"]
@@ -43,6 +45,7 @@ def tokenize(
     unknown: Unknown = "error",
     settings: Mapping[str, Any] | None = None,
     force: bool = False,
+    ray: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> Prepared:
     """Turn texts into the dataset folder `out`, which appears complete or not at all.
@@ -58,9 +61,12 @@ def tokenize(
     settings: fields of the config's sections `data` and `tokenizer` by dotted name, such as
         {"data.encoding": "cp1252"}.
     force: replace another dataset at `out`. A folder with other files is never replaced.
+    ray: encode on the Ray cluster at this address, "local" for one that is started on this machine (docs/data.md).
+        Token files and characters are not sent to it.
 
     A dataset of exactly these sources and settings at `out` is opened instead, unless `force` is set. Raises UsageError
-    for settings that contradict each other, ConfigError, CorpusError, TokenizerError, DatasetError or StorageError.
+    for settings that contradict each other, ConfigError, CorpusError, TokenizerError, DatasetError, ClusterError or
+    StorageError.
 
     >>> tokenize("book.txt", "data/book").dataset.train.tokens  # doctest: +SKIP
     1003854
@@ -80,7 +86,11 @@ def tokenize(
         files = find_token_files(inputs, data.format)
         return import_tokens(files, out, config, data, on_progress, name=name_of_folder(out), force=force)
     earlier = (out, storage.unfinished_of(out))
-    with preparation(inputs, config, data, unknown, on_progress, earlier=earlier) as ours:
+    with ExitStack() as cluster:
+        encoding = cluster.enter_context(on_cluster(ray)) if ray else processes.encoding
+        ours = cluster.enter_context(
+            preparation(inputs, config, data, unknown, on_progress, earlier=earlier, encoding=encoding)
+        )
         if is_dataset(out) and not force:
             return ours.reuse(out, "Choose another place with `out`, or replace it with `force`.")
         return ours.write(lambda key: out, name_of_folder(out), force=force)

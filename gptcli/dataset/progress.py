@@ -182,6 +182,8 @@ class Journal:
 
     def _is_whole(self, progress: Progress, dtype: Dtype) -> bool:
         """Whether the shards are as they were written."""
+        if any(shard.dtype != dtype for shard in _finished(progress)):
+            return False
         files = {shard.file: FileEntry(shard.bytes, shard.sha256) for shard in _finished(progress)}
         if mismatch(self._new.path, files):
             return False

@@ -42,11 +42,14 @@ def reuse_ids(
 ) -> Reused | None:
     """Copy to `new` the ids that one of the datasets has for the beginning of a training split; None where none has."""
     found: list[tuple[int, Path, DatasetManifest, tuple[Mark, ...]]] = []
+    dtype = shard_files.dtype_for(tokenizer.vocab_size)
     separates = tokenizer.end_of_text is not None and len(corpus.documents) > 1
     for folder in sorted(folders, key=_time_of, reverse=True):
         with suppress(DatasetError, OSError, ValueError):
             manifest = read_manifest(folder)
             if (manifest.tokenizer.fingerprint, manifest.uses_end_of_text) == (tokenizer.fingerprint, separates):
+                if manifest.train.shards[0].dtype != dtype:  # of an earlier version
+                    continue
                 marks = _MARKS.validate_python(strict_json(read_bounded(folder / MARKS_FILE, _MAX_BYTES)))
                 same = tuple(_same(marks, corpus, parts, cuttable=tokenizer.cuttable))
                 found.append((len(same), folder, manifest, same))

@@ -1,11 +1,12 @@
 """Token shards: arrays of ids on disk, written piece by piece and read through memory maps.
 
-A shard is a plain `.npy` file (numpy, and anything else, can open it): uint16 where all ids are below 65,536, else
-uint32. The header takes 128 bytes and is written last, when the length is known.
+A shard is a plain `.npy` file (numpy, and anything else, can open it) of the smallest dtype that has all ids. The
+header takes 128 bytes and is written last, when the length is known.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import zlib
 from collections.abc import Sequence
@@ -29,7 +30,9 @@ _NUMPY_MAGIC = b"\x93NUMPY\x01\x00"
 
 
 def dtype_for(vocab_size: int) -> Dtype:
-    """The dtype of shards: uint16 if all ids are below 65,536, else uint32."""
+    """The dtype of shards: uint8 up to 256 ids, uint16 below 65,536 ids, else uint32."""
+    if vocab_size <= 2**8:
+        return "uint8"
     return "uint16" if vocab_size < 2**16 else "uint32"
 
 
@@ -122,11 +125,27 @@ class ShardWriter:
         self._file.write(_header(self._on_disk, self._tokens))
         self._closing.close()
         written = fingerprints(self._new.path, [self._name])[self._name]
+        is_narrow = self._dtype == "uint8"
         entry = ShardEntry(
-            file=self._name, tokens=self._tokens, dtype=self._dtype, bytes=written.bytes, sha256=written.sha256
+            file=self._name,
+            tokens=self._tokens,
+            dtype=self._dtype,
+            bytes=written.bytes,
+            sha256=written.sha256,
+            uint16_sha256=_uint16_sha256(self._new.path / self._name, self._tokens) if is_narrow else None,
         )
         self._finished.append(entry)
         self._file, self._tokens, self._crc32 = None, 0, 0
+
+
+def _uint16_sha256(path: Path, tokens: int) -> str:
+    """Hexadecimal sha256 of the shard that has the ids of this one, of uint8, as uint16."""
+    hasher = hashlib.sha256(_header(np.dtype("<u2"), tokens))
+    with open(path, "rb") as file:
+        file.seek(_HEADER_BYTES)
+        while piece := file.read(1 << 20):
+            hasher.update(np.frombuffer(piece, np.uint8).astype("<u2").data)
+    return hasher.hexdigest()
 
 
 def copy_shard(new: NewDirectory, path: Path, shard: ShardEntry, tokens: int) -> int:

@@ -42,6 +42,12 @@ class TokenFile:
     offset: int
     """Bytes before the first id."""
     tokens: int
+    format: str
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the file."""
+        return self.offset + self.tokens * self.dtype.itemsize
 
     @property
     def is_validation(self) -> bool:
@@ -93,7 +99,7 @@ def _token_file(path: Path, form: str) -> TokenFile:
         raise CorpusError(f"'{path}' begins with llm.c's header.", "Read it with `data.format = llmc`.")
     if form == "datatrove" or (form == "auto" and path.suffix == ".ds"):
         return _datatrove_file(path, size)
-    return _plain_file(path, np.dtype("<u2"), 0, size)
+    return _plain_file(path, np.dtype("<u2"), 0, size, "nanogpt")
 
 
 def _llmc_file(path: Path, header: np.ndarray, size: int) -> TokenFile:
@@ -109,7 +115,7 @@ def _llmc_file(path: Path, header: np.ndarray, size: int) -> TokenFile:
         )
         known = " or ".join(f"magic {magic}, version {version}" for magic, version in _LLMC_DTYPES)
         raise CorpusError(f"'{path}' is {what} of llm.c.", f"Name a file with {known}.")
-    file = _plain_file(path, dtype, 4 * _HEADER_NUMBERS, size)
+    file = _plain_file(path, dtype, 4 * _HEADER_NUMBERS, size, "llmc")
     if file.tokens != tokens:
         message = f"'{path}' has {counted(file.tokens, 'id')}, but its header says {tokens:,}."
         raise CorpusError(message, "It may be cut off: make or copy it again.")
@@ -127,12 +133,12 @@ def _datatrove_file(path: Path, size: int) -> TokenFile:
     tokens = int(ends[-1]) if ends.size else 0
     for dtype in ("<u2", "<u4"):
         if tokens and size == tokens * np.dtype(dtype).itemsize:
-            return _plain_file(path, np.dtype(dtype), 0, size)
+            return _plain_file(path, np.dtype(dtype), 0, size, "datatrove")
     message = f"'{path}' has {counted(size, 'byte')}, but its index says {counted(tokens, 'id')}."
     raise CorpusError(message, "Copy both files again.")
 
 
-def _plain_file(path: Path, dtype: np.dtype[np.generic], offset: int, size: int) -> TokenFile:
+def _plain_file(path: Path, dtype: np.dtype[np.generic], offset: int, size: int, form: str) -> TokenFile:
     tokens, rest = divmod(size - offset, dtype.itemsize)
     if rest:
         message = (
@@ -141,4 +147,4 @@ def _plain_file(path: Path, dtype: np.dtype[np.generic], offset: int, size: int)
         raise CorpusError(message, "It may be cut off, or in another format: state it with `data.format`.")
     if not tokens:
         raise CorpusError(f"'{path}' holds no ids.", "Name a file with tokens.")
-    return TokenFile(path, dtype, offset, tokens)
+    return TokenFile(path, dtype, offset, tokens, form)

@@ -29,7 +29,7 @@ from gptcli.dataset.sources import OnBytes
 from gptcli.dataset.splits import Part, PartReader
 from gptcli.errors import CorpusError, counted
 from gptcli.tokenizer.document import TOKENIZER_FILE
-from gptcli.tokenizer.processes import Encode, encoding
+from gptcli.tokenizer.processes import Encode, Encoding
 from gptcli.tokenizer.tokenizer import Tokenizer
 
 _MIN_TOKENS = 2
@@ -52,6 +52,7 @@ def write_dataset(
     *,
     name: str,
     key: str,
+    encoding: Encoding,
     on_bytes: OnBytes,
     journal: Journal | None = None,
 ) -> DatasetManifest:
@@ -81,8 +82,7 @@ def write_dataset(
         sources=tuple(sources) if is_listed else (),
         source_total=None if is_listed else total_of(sources),
     )
-    unused = {"source_total"} if is_listed else {"sources"}
-    new.write(DATASET_FILE, storage.to_json(manifest.model_dump(mode="json", exclude=unused)))
+    new.write(DATASET_FILE, manifest.to_json())
     return manifest
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -44,16 +44,30 @@ def refuse_other_data(run: StoredRun, dataset: Dataset, request: Request) -> Non
 
 
 def refuse_other_text(run: StoredRun, corpus: Corpus, sources: Iterable[SourceEntry], request: Request) -> None:
-    """Raise UsageError where a run's text has another length, before a tokenizer is trained on it.
+    """Raise UsageError where a run's text has changed, before a tokenizer is trained on it and it is encoded.
 
     Nothing is known where the dataset of the run is gone.
     """
-    trained = _dataset_of(run)
-    if trained and trained.train.characters + trained.val.characters != corpus.characters:
+    trained, sources = _dataset_of(run), list(sources)
+    if trained and (
+        trained.train.characters + trained.val.characters != corpus.characters
+        or _has_other_bytes(trained, corpus, sources)
+    ):
         tokenizer = parse_tokenizer(run.tokenizer_json, run.path / names.TOKENIZER)
         message, resuming = _trained_on_other(run, dataset_name(request.data), sources, request)
         hint = _new_text_hint(run, tokenizer, "".join(corpus.alphabet), request)
         raise UsageError(message, f"{resuming}{hint}")
+
+
+def _has_other_bytes(trained: DatasetManifest, corpus: Corpus, sources: Sequence[SourceEntry]) -> bool:
+    """Whether two texts differ for sure, by the hashes of their sources.
+
+    Only where text is what the files hold, byte by byte: a file that is unpacked or converted may change and give the
+    same text.
+    """
+    is_plain = corpus.bytes == sum(source.size for source in sources)
+    was_plain = trained.train.bytes + trained.val.bytes == sum(source.size for source in trained.sources)
+    return is_plain and was_plain and [one.sha256 for one in trained.sources] != [one.sha256 for one in sources]
 
 
 def _trained_on_other(run: StoredRun, name: str, sources: Iterable[SourceEntry], request: Request) -> tuple[str, str]:

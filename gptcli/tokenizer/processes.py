@@ -16,10 +16,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from multiprocessing.context import SpawnContext, SpawnProcess
 from types import ModuleType
+from typing import TypeVar
 
 import numpy as np
 
@@ -40,6 +41,9 @@ _ENVIRONMENT = {"RAYON_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"}
 
 Encode = Callable[[Iterable[str]], Iterator[np.ndarray]]
 """The ids of each text by itself, in order."""
+Encoding = Callable[[Tokenizer, int], AbstractContextManager[Encode]]
+"""A way to encode with a tokenizer texts of so many bytes in all, such as `encoding`."""
+Begun = TypeVar("Begun")
 
 _tokenizer: Tokenizer
 """In a process of the pool: the tokenizer that it was started with."""
@@ -55,7 +59,7 @@ def encoding(tokenizer: Tokenizer, text_bytes: int) -> Iterator[Encode]:
         yield tokenizer.encode_texts
         return
     try:
-        yield partial(_encode, pool, 2 * count, tokenizer)
+        yield partial(in_batches, 2 * count, partial(_submitted, pool), partial(_ids, tokenizer))
     finally:
         # After an interruption this waits for the batches at work, less than a second: the pool would wait for ever for
         # the rest of a result whose process is killed while it sends it.
@@ -71,16 +75,21 @@ def _new_pool(count: int, tokenizer: Tokenizer) -> ProcessPoolExecutor | None:
         return None
 
 
-def _encode(pool: ProcessPoolExecutor, ahead: int, tokenizer: Tokenizer, texts: Iterable[str]) -> Iterator[np.ndarray]:
-    """The ids of each text, in order. At most `ahead` batches are submitted and not yet yielded."""
-    begun: deque[tuple[list[str], Future[list[np.ndarray]] | None]] = deque()
+def in_batches(
+    ahead: int,
+    begin: Callable[[list[str]], Begun],
+    ids_of: Callable[[list[str], Begun], Iterable[np.ndarray]],
+    texts: Iterable[str],
+) -> Iterator[np.ndarray]:
+    """The ids of each text, in order. `begin` submits a batch; at most `ahead` are submitted and not yet yielded."""
+    begun: deque[tuple[list[str], Begun]] = deque()
     remaining = iter(texts)
     while batch := _next_batch(remaining):
-        begun.append((batch, _submitted(pool, batch)))
+        begun.append((batch, begin(batch)))
         if len(begun) > ahead:
-            yield from _ids(tokenizer, *begun.popleft())
+            yield from ids_of(*begun.popleft())
     while begun:
-        yield from _ids(tokenizer, *begun.popleft())
+        yield from ids_of(*begun.popleft())
 
 
 def _next_batch(texts: Iterator[str]) -> list[str]:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptcli.config import DataConfig, TokenizerConfig
-from gptcli.dataset import preparation, shards, splits, vocabulary
+from gptcli.dataset import preparation, shards, splits, vocabulary, writing
 from gptcli.dataset.folder import Dataset, is_dataset, open_dataset
 from gptcli.dataset.place import dataset_roots
 from gptcli.dataset.preparing import Prepared, find_or_prepare, tokenize
@@ -27,6 +27,7 @@ from gptcli.ui.preparing import describe
 from tests.tokenizer.text_samples import LESSON, some, texts
 
 TEXT = LESSON * 4
+FINGERPRINT = "5d321cf2da57d86f21d01570ed998492c8050995448538f4027f8094b972bce9"
 
 
 def write(folder: Path, name: str, text: str) -> str:
@@ -111,7 +112,9 @@ def test_shards_are_plain_numpy_files(tmp_path: Path, book: str) -> None:
     out = tmp_path / "out"
     dataset = make(out, book, kind="char").dataset
     array = np.load(out / "train-00000.npy")
-    assert (array.dtype, array.tolist()) == (np.dtype("<u2"), all_ids(dataset.train.stream))
+    assert (array.dtype, array.tolist()) == (np.dtype("u1"), all_ids(dataset.train.stream))
+    assert shards.dtype_for(256) == "uint8"
+    assert shards.dtype_for(257) == "uint16"
     assert shards.dtype_for(65_535) == "uint16"
     assert shards.dtype_for(65_536) == "uint32"
     assert sorted(path.name for path in out.iterdir()) == [
@@ -120,6 +123,34 @@ def test_shards_are_plain_numpy_files(tmp_path: Path, book: str) -> None:
         "train-00000.npy",
         "val-00000.npy",
     ]
+
+
+def test_a_dataset_of_one_byte_per_token_is_that_of_two(
+    tmp_path: Path, book: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Earlier versions wrote two: a run on either resumes on the other."""
+    monkeypatch.setattr(shards, "MAX_SHARD_TOKENS", 100)
+    now = make(tmp_path / "now", book, kind="char").dataset
+    for module in (shards, writing):
+        monkeypatch.setattr(module, "dtype_for", lambda vocab_size: "uint16")
+    before = make(tmp_path / "before", book, kind="char").dataset
+    folders = [tmp_path / name for name in ("now", "before")]
+    assert [{np.load(path).dtype.name for path in folder.glob("*.npy")} for folder in folders] == [
+        {"uint8"},
+        {"uint16"},
+    ]
+    assert "uint16_sha256" not in (tmp_path / "before" / "dataset.json").read_text(encoding="utf-8")
+    assert now.fingerprint == before.fingerprint
+    starts = np.arange(len(now.train.stream) - 8)
+    assert (now.train.stream.windows(starts, 8) == before.train.stream.windows(starts, 8)).all()
+    joined = TokenStream.joined([now.val.stream, before.val.stream])
+    assert all_ids(joined) == 2 * all_ids(now.val.stream)
+
+
+def test_the_fingerprint_is_that_of_earlier_versions(tmp_path: Path) -> None:
+    """Computed by a version that wrote two bytes for each token."""
+    text = write(tmp_path, "text.txt", "The quick brown fox jumps over the lazy dog.\n" * 9)
+    assert make(tmp_path / "out", text, kind="char").dataset.fingerprint == FINGERPRINT
 
 
 def test_the_manifest_names_no_absolute_path(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from gptcli.dataset import preparation, reusing, shards, writing
+from gptcli.dataset import preparation, progress, reusing, shards, writing
 from gptcli.dataset.folder import open_dataset
 from gptcli.dataset.preparing import Prepared, tokenize
-from gptcli.tokenizer import bytelevel
+from gptcli.tokenizer import bytelevel, processes
 from gptcli.tokenizer.bytelevel import Tokenizer
+from gptcli.tokenizer.char import char_tokenizer
 from gptcli.tokenizer.corpus import pattern
 from gptcli.tokenizer.processes import encoding
 from tests.tokenizer.text_samples import LESSON
@@ -113,9 +114,23 @@ def test_only_the_rest_is_encoded(tmp_path: Path, given: Path, monkeypatch: pyte
         monkeypatch.setattr(tokenizer, "encode_texts", lambda found: real(encoded.append(t) or t for t in found))
         return encoding(tokenizer, size)
 
-    monkeypatch.setattr(writing, "encoding", counting)
+    monkeypatch.setattr(processes, "encoding", counting)
     tokenize(texts, out, tokenizer=given, force=True)
     assert sum(map(len, encoded)) < len(BOOK["book.txt"]) / 2
+
+
+def test_ids_of_two_bytes_are_not_reused_where_one_is_enough(
+    tmp_path: Path, given: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Earlier versions wrote characters in two bytes."""
+    given.write_text(char_tokenizer(BOOK["book.txt"]).to_json(), encoding="utf-8")
+    texts, out = write(tmp_path / "texts", BOOK), tmp_path / "out"
+    with monkeypatch.context() as earlier:
+        for module in (writing, progress, shards):
+            earlier.setattr(module, "dtype_for", lambda vocab_size: "uint16")
+        tokenize(texts, out, tokenizer=given)
+    write(texts, {"book.txt": BOOK["book.txt"] + words(900, 1)})
+    assert not reused(again(texts, given, out))
 
 
 def test_every_place_to_grow_from(tmp_path: Path, given: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from gptcli.dataset import importing
 from gptcli.dataset.folder import Dataset, Split
 from gptcli.dataset.preparing import tokenize
+from gptcli.dataset.previewing import preview
 from gptcli.dataset.token_files import are_token_files
 from gptcli.errors import CorpusError, DatasetError, UsageError
 from gptcli.tokenizer.tokenizer import Tokenizer
@@ -216,3 +217,30 @@ def test_files_are_recognized_by_name_or_format() -> None:
     assert are_token_files(["folder"], "llmc")
     assert not are_token_files(["a.bin", "b.txt"], "auto")
     assert not are_token_files(["a.bin"], "text")
+
+
+@pytest.mark.parametrize("write", [nanogpt, llmc, wide_datatrove])
+def test_a_look_at_the_files(made: Dataset, known: Path, tmp_path: Path, write: Write) -> None:
+    form = {nanogpt: "nanogpt", llmc: "llmc", wide_datatrove: "datatrove"}[write]
+    file = tmp_path / ("train.ds" if form == "datatrove" else "train.bin")
+    write(file, ids_of(made.train))
+    before = sorted(tmp_path.iterdir())
+    seen = preview(file, settings={"tokenizer.kind": str(known)})
+    assert (seen.files, seen.documents) == ({form: 1}, 1)
+    assert (seen.characters, seen.bytes) == (made.train.characters, made.train.bytes)
+    assert seen.beginnings == (TEXT[:500],)
+    bits = 32 if form == "datatrove" else 16
+    assert any(f"{made.train.tokens:,} ids of {bits} bits" in note for note in seen.notes)
+    assert f"the last {made.train.tokens // 10:,} tokens" in seen.notes[-1]
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_look_at_files_checks_them_as_an_import_does(made: Dataset, known: Path, tmp_path: Path) -> None:
+    nanogpt(tmp_path / "train.bin", np.array([1, 2, 65_000]))
+    with pytest.raises(CorpusError, match="65,000"):
+        preview(tmp_path / "train.bin", settings={"tokenizer.kind": str(known)})
+    with pytest.raises(UsageError, match="which tokenizer"):
+        preview(tmp_path / "train.bin")
+    nanogpt(tmp_path / "val.bin", np.array([1, 2]))
+    with pytest.raises(CorpusError, match="for validation"):
+        preview(tmp_path / "val.bin", settings={"tokenizer.kind": str(known)})

@@ -39,6 +39,7 @@ HOMES = {
     "pypdf": "dataset",
     "ijson": "dataset",
     "httpx2": "dataset",
+    "ray": "dataset",
 }
 """Libraries that live in one room."""
 

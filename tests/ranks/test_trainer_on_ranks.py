@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from gptcli.dataset.preparing import tokenize
 from tests.conftest import ROOT
 from tests.ranks.trained import CASES
 from tests.runs.small_runs import small_dataset
@@ -51,6 +52,8 @@ def results(corpus: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what came of each case on 1, 2 and 4 ranks."""
     folder = tmp_path_factory.mktemp("ranks")
     small_dataset(folder, corpus[:5000])
+    (folder / "other.txt").write_text(corpus[5000:9000], encoding="utf-8", newline="")
+    tokenize(folder / "other.txt", folder / "other", tokenizer=folder / "data", unknown="skip")
     for size in (1, *SIZES):
         train(folder, size, list(CASES))
     return folder
@@ -87,6 +90,12 @@ def test_updates_were_skipped(results: Path) -> None:
     """Else the comparisons above would prove nothing about them."""
     assert result(results, "nan", 4)["optimizer.skips"] == 1
     assert result(results, "spikes", 4)["optimizer.spikes.skipped"] > 0
+
+
+def test_a_mixture_is_something_else(results: Path) -> None:
+    """Else comparing its ranks would say nothing about it."""
+    alone, mixed = (result(results, case, 1) for case in ("adamw", "mixture"))
+    assert largest_difference(alone, mixed) > 1e-3
 
 
 def test_dropout_differs_by_rank_and_learns(results: Path) -> None:

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from safetensors.torch import save_file
 
 from gptcli.dataset.folder import Dataset, open_dataset
+from gptcli.dataset.mixture import mixture
 from gptcli.training import ranks as ranks_module
 from gptcli.training import spikes
 from gptcli.training import trainer as trainer_module
@@ -38,6 +39,7 @@ CASES: dict[str, dict[str, Any]] = {
     "spikes": {"optim.skip_spikes": 2.0},
     "nan": {"optim.optimizer": "muon"},
     "dropout": {"model.dropout": 0.2},
+    "mixture": {"train.micro_batch_size": 2},
 }
 
 
@@ -79,8 +81,9 @@ def main(folder: Path, cases: list[str]) -> None:
         ranks_module.GradientSums.finish = lambda self: None  # type: ignore[method-assign]
         ranks_module.GradientSums._take = lambda self, parameter: None  # type: ignore[method-assign]
     dataset = open_dataset(folder / "data")
+    mixed = mixture([dataset, open_dataset(folder / "other")], [0.7, 0.3])
     for case in cases:
-        tensors = trained(case, dataset, folder, ranks)
+        tensors = trained(case, mixed if case == "mixture" else dataset, folder, ranks)
         save_file({name: tensor.contiguous().clone() for name, tensor in tensors.items()},
                   folder / f"{case}-{ranks.size}-{ranks.rank}.safetensors")  # fmt: skip
     if dist.is_initialized():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,17 +50,27 @@ def test_text_without_new_characters(folder: Path) -> None:
     assert "unknown" not in error.hint
 
 
-def test_a_text_that_grew_is_refused_before_it_is_encoded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("changed", [lambda text: f"{text}More.", str.swapcase])
+def test_a_text_that_changed_is_refused_before_it_is_encoded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, changed: Callable[[str], str]
+) -> None:
     stated = {"tokenizer.kind": "bpe", "tokenizer.vocab_size": 300}
     gptcli.train("book.txt", "runs/bpe", preset="nano", settings=SHORT | stated)
-    with open(folder / "book.txt", "a") as file:
-        file.write("More.")
+    (folder / "book.txt").write_text(changed((folder / "book.txt").read_text()))
     monkeypatch.setattr(preparation, "make_tokenizer", None)
     monkeypatch.setattr(preparation, "write_dataset", None)
     with pytest.raises(UsageError) as caught:
         gptcli.plan("book.txt", "runs/bpe", preset="nano", settings=SHORT | stated)
     assert "'book.txt' has changed" in caught.value.message
     assert "`train.init_from = runs/bpe` `out = runs/bpe-2`;" in caught.value.hint
+
+
+def test_a_file_that_changed_may_hold_the_same_text(folder: Path) -> None:
+    text = (folder / "book.txt").read_bytes()
+    (folder / "packed.txt.gz").write_bytes(gzip.compress(text, mtime=1))
+    gptcli.train("packed.txt.gz", "runs/packed", preset="nano", settings=SHORT)
+    (folder / "packed.txt.gz").write_bytes(gzip.compress(text, mtime=2))
+    gptcli.plan("packed.txt.gz", "runs/packed", preset="nano", settings=SHORT)
 
 
 def test_a_run_without_its_dataset_is_refused_after_encoding(folder: Path) -> None:

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, NoReturn
 
 from gptcli import storage
 from gptcli.dataset.remote.addresses import shown
 from gptcli.dataset.remote.cache import PLACE, Entry, read_entry, require_room, write_entry
 from gptcli.dataset.sources import OnProgress
-from gptcli.errors import CorpusError, first_line
+from gptcli.errors import CorpusError, counted, first_line
 
 if TYPE_CHECKING:
     import httpx2
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 20.0
 STALL_SECONDS = 60.0
 """Time without a byte after which the connection is closed and a new one resumes."""
+SLOWEST = 1 << 16
+"""Bytes that must come in that time: a server that sends a byte now and then would hold a download for ever."""
 PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds before each new attempt that follows one without progress."""
 LONGEST_PAUSE = 120.0
@@ -189,10 +191,15 @@ class _Download:
         size = self.size
         with storage.disk_errors(self._partial, option=PLACE), open(self._partial, "ab") as file:
             self._report(self._stage, size, head.total or 0)
+            since, before = monotonic(), size
             for piece in response.iter_raw():
                 file.write(piece)
                 size += len(piece)
                 self._report(self._stage, size, head.total or 0)
+                if monotonic() - since >= STALL_SECONDS and size != head.total:
+                    if size - before < SLOWEST:
+                        raise _TryAgain(f"only {counted(size - before, 'byte')} came in {STALL_SECONDS:g} seconds")
+                    since, before = monotonic(), size
         if head.total is not None and size != head.total:
             if size > head.total:
                 self._drop()

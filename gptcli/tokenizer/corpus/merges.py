@@ -34,6 +34,7 @@ _GONE = -2
 """Marks a place whose symbol was merged into the one before it."""
 _LEFT = 1 << 32
 """A pair as one number: left · 2^32 + right. So pairs are ordered by left, then by right."""
+_PAIR_BITS = 64
 
 Merge = tuple[int, int]
 _Change = tuple[int, int, np.ndarray]
@@ -207,8 +208,10 @@ class _Pairs:
     def __init__(self, min_count: int) -> None:
         self._min_count = min_count
         self._counts: dict[int, int] = {}
-        self._places: dict[int, list[np.ndarray]] = {}
-        self._heap: list[tuple[int, int]] = []  # (-count, pair), old counts included
+        self._places: dict[int, bytes] = {}
+        """int32 each. Hundreds of thousands of pairs have a few places: an array of them would take 200 bytes."""
+        self._heap: list[int] = []
+        """-count · 2^64 + pair, old counts included. A number takes a third of the memory of a tuple."""
 
     def change(self, changes: Iterator[_Change]) -> list[int]:
         """Apply changes. Returns the pairs that have become frequent while some of their places are not known.
@@ -225,25 +228,25 @@ class _Pairs:
                     continue
                 if 0 < before < self._min_count:
                     grown.append(pair)
-                self._places.setdefault(pair, []).append(places)
-                heapq.heappush(self._heap, (-total, pair))
+                self._places[pair] = self._places.get(pair, b"") + places.tobytes()
+                heapq.heappush(self._heap, (-total << _PAIR_BITS) + pair)
             elif pair in self._counts:  # all but the pair that was just removed
                 self._counts[pair] += count
         return grown
 
     def put(self, places: Iterator[tuple[int, np.ndarray]]) -> None:
         """Replace the places of pairs."""
-        self._places.update((pair, [found]) for pair, found in places)
+        self._places.update((pair, found.tobytes()) for pair, found in places)
 
     def most_frequent(self) -> int | None:
         """The most frequent pair; None if none occurs often enough."""
         while self._heap:
-            count, pair = self._heap[0]
+            count, pair = divmod(self._heap[0], 1 << _PAIR_BITS)
             now = self._counts.get(pair, 0)
             if now == -count:
                 return pair if now >= self._min_count else None
             if now >= self._min_count:
-                heapq.heapreplace(self._heap, (-now, pair))
+                heapq.heapreplace(self._heap, (-now << _PAIR_BITS) + pair)
             else:
                 heapq.heappop(self._heap)
         return None
@@ -251,7 +254,7 @@ class _Pairs:
     def remove(self, pair: int) -> np.ndarray:
         """Forget a pair. Returns its places, int32 (n,)."""
         del self._counts[pair]
-        return np.concatenate(self._places.pop(pair))
+        return np.frombuffer(self._places.pop(pair), np.int32)
 
 
 def _grouped(pairs: np.ndarray, counts: np.ndarray, places: np.ndarray) -> Iterator[_Change]:

@@ -130,6 +130,27 @@ def test_attempts_that_make_progress_do_not_count(
     assert pauses == [PAUSES[0]] * 20
 
 
+def test_a_server_that_sends_a_byte_now_and_then(
+    web: Web, tmp_path: Path, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "STALL_SECONDS", 0.5)
+    web.pages["/a.txt"] = page = Page(BODY, trickles=[0.02] * 100)
+    message = refused(web, tmp_path / "a").message
+    assert "came in 0.5 seconds" in message
+    assert len(web.requests) == len(PAUSES) + 1
+    assert web.ranges()[-1] not in ("", "bytes=0-"), "each attempt continues"
+    page.trickles[:] = [0.02]
+    assert fetched(web, tmp_path / "a").path.read_bytes() == BODY
+
+
+def test_a_small_file_may_come_slowly(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STALL_SECONDS", 0.5)
+    monkeypatch.setattr(module, "SLOWEST", 3)
+    web.pages["/a.txt"] = Page(b"a" * 30, trickles=[0.05] * 100)
+    assert fetched(web, tmp_path / "a").path.read_bytes() == b"a" * 30
+    assert len(web.requests) == 1
+
+
 def test_a_server_that_announces_too_much(web: Web, tmp_path: Path) -> None:
     web.pages["/a.txt"] = Page(BODY, announced=len(BODY) + 5)
     message = refused(web, tmp_path / "a").message

@@ -24,6 +24,8 @@ class Page:
     """Bytes that the next answers send before the connection is closed."""
     stalls_after: list[int] = field(default_factory=list)
     """Bytes that the next answers send before they wait."""
+    trickles: list[float] = field(default_factory=list)
+    """Seconds between the single bytes of the next answers."""
     announced: int | None = None
     """The length that the server states; None is the right one, -1 none at all."""
     goes_to: str = ""
@@ -101,6 +103,12 @@ def web_server() -> Iterator[Web]:
                 self.wfile.write(body[: page.stalls_after.pop(0)])
                 self.wfile.flush()
                 ended.wait(60)
+            elif page.trickles:
+                pause = page.trickles.pop(0)
+                for byte in body:
+                    self.wfile.write(bytes([byte]))
+                    if ended.wait(pause):
+                        return
             else:
                 self.wfile.write(body)
 
