@@ -15,16 +15,18 @@ from gptcli.dataset.mixing import naming_part
 from gptcli.dataset.mixture import Mixture
 from gptcli.errors import CorpusError, GptcliError, OutOfMemoryError, UsageError, counted, duration, size
 from gptcli.interop.huggingface import compatibility_note
-from gptcli.machine import free_memory, process_memory
+from gptcli.machine import process_memory
 from gptcli.model.cost import parameter_count
 from gptcli.model.devices import DtypeChoice, choose_dtype
 from gptcli.model.memory import largest_micro_batch, training_memory
 from gptcli.runs.decision import Decision, FineTune, NewRun, Resume, run_config
 from gptcli.runs.fitting import SHAPE, way_to_fit
+from gptcli.runs.followers import free_memory_of_each
 from gptcli.runs.pace import Pace, measure_pace, seconds_of, steps_within
 from gptcli.runs.pretrained import notes_on, verified_sha256
 from gptcli.runs.request import Request
 from gptcli.runs.rhythm import with_rhythm
+from gptcli.runs.team import ALONE_TEAM, Team
 from gptcli.tokenizer.tokenizer import is_path
 from gptcli.training.compilation import CPU_SECONDS
 from gptcli.training.mixed_batches import training_batches
@@ -50,7 +52,13 @@ class Completed:
 
 
 def complete(
-    request: Request, decision: Decision, dataset: Dataset, device: torch.device, *, measures: bool = True
+    request: Request,
+    decision: Decision,
+    dataset: Dataset,
+    device: torch.device,
+    team: Team = ALONE_TEAM,
+    *,
+    measures: bool = True,
 ) -> Completed:
     """The complete config of a training. The pace of a new one is measured, which takes a second or two, if `measures`.
 
@@ -63,10 +71,12 @@ def complete(
     is_given = pretrained is not None or request.has_dataset or is_path(config.tokenizer.kind)
     config = config.model_copy(update={"tokenizer": _tokenizer(config.tokenizer, dataset, is_given=is_given)})
     _require_a_window(config, dataset)
+    _require_a_sequence_each(config, team)
     dtype = choose_dtype(config.train.dtype, device, config.model.n_embd)
-    free = free_memory(device)
+    free = free_memory_of_each(device, team)
     config = _with_train(config, dtype=dtype.name)
-    config = _with_train(config, micro_batch_size=_micro_batch_size(config, device, dtype.dtype, free))
+    part = team.ranks.largest_part(config.train.batch_size)
+    config = _with_train(config, micro_batch_size=_micro_batch_size(config, part, device, dtype.dtype, free))
     memory = training_memory(
         config.model,
         config.train.micro_batch_size or 1,
@@ -84,7 +94,7 @@ def complete(
     pace = None
     if refusal is None and (is_timed or (measures and not isinstance(decision, Resume))):
         may_compile = is_timed and (device.type != "cpu" or (config.train.max_time or 0) >= CPU_SECONDS)
-        pace = measure_pace(config, dataset, device, compiles=may_compile)
+        pace = measure_pace(config, dataset, device, compiles=may_compile, team=team)
     done = decision.progress if isinstance(decision, Resume) and decision.states_another_time(request) else Progress()
     config = _with_train(config, max_steps=_max_steps(config, dataset, pace, refusal, done))
     config = with_rhythm(config, pace.step if pace else None)
@@ -101,7 +111,7 @@ def complete(
             *([alone] if (alone := compatibility_note(config.model)) else []),
             f"Budget: {_budget(config, dataset, seconds)}.",
             f"Dtype: {dtype.name}, {_dtype_reason(config, decision, dtype, device)}.",
-            f"Memory: about {size(memory.total)}; {size(free)} are free.",
+            f"Memory: about {size(memory.total)}{_each(team)}; {size(free)} are free.",
         ],
         refusal=refusal,
     )
@@ -137,18 +147,25 @@ def _require_a_window(config: RunConfig, dataset: Dataset) -> None:
         raise CorpusError("The text is too short to hold out some of it for validation.", hint)
 
 
-def _micro_batch_size(config: RunConfig, device: torch.device, dtype: torch.dtype, free: int) -> int:
-    """The micro-batch size: as stated, or as large as fits into `free` bytes, but at least 1."""
+def _require_a_sequence_each(config: RunConfig, team: Team) -> None:
+    ranks, sequences = team.ranks.size, config.train.batch_size
+    if sequences < ranks:
+        message = f"{ranks} processes cannot share {counted(sequences, 'sequence')} per update."
+        raise UsageError(message, f"Use `train.batch_size = {ranks}` or more, or fewer processes.")
+
+
+def _micro_batch_size(config: RunConfig, part: int, device: torch.device, dtype: torch.dtype, free: int) -> int:
+    """The micro-batch size for `part` sequences: as stated, or as large as fits into `free` bytes, but at least 1."""
     train = config.train
     fitting = train.micro_batch_size or largest_micro_batch(
         config.model,
-        train.batch_size,
+        part,
         free,
         dtype,
         device.type,
         activation_checkpointing=train.activation_checkpointing,
     )
-    return min(fitting or 1, train.batch_size)
+    return min(fitting or 1, part)
 
 
 def _max_steps(
@@ -178,6 +195,10 @@ def _max_steps(
 
 def _with_train(config: RunConfig, **values: object) -> RunConfig:
     return config.model_copy(update={"train": config.train.model_copy(update=values)})
+
+
+def _each(team: Team) -> str:
+    return f" in each of {team.ranks.size} processes" if team.ranks.size > 1 else ""
 
 
 def _shape(config: RunConfig) -> str:
