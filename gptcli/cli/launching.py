@@ -23,6 +23,8 @@ from gptcli.signals import Stopped, heeded_signals
 
 CHANNEL = "GPTCLI_LAUNCHER"
 """Environment variable with a folder in which rank 0 leaves its process id and its exit code for the launcher."""
+COPIES_SECONDS = 1.0
+"""Seconds in which a signal comes to rank 0 both from its sender and through the launcher."""
 _PID, _EXIT_CODE = "pid", "exit-code"
 
 
@@ -31,9 +33,14 @@ def is_launched() -> bool:
     return CHANNEL in os.environ
 
 
+def has_launcher() -> bool:
+    """Whether torchrun or `launch` has started this process."""
+    return "MASTER_ADDR" in os.environ and "RANK" in os.environ
+
+
 def follows() -> bool:
     """Whether another process of the same training leads it."""
-    return "MASTER_ADDR" in os.environ and int(os.environ.get("RANK", "0")) > 0
+    return has_launcher() and int(os.environ["RANK"]) > 0
 
 
 def introduce() -> None:
@@ -56,7 +63,7 @@ def report_exit(code: int) -> int:
 
 def launch(devices: str, max_restarts: int) -> int:
     """Run this command in several processes; the exit code of rank 0. Raises UsageError, DeviceError and LostRank."""
-    if "RANK" in os.environ and "MASTER_ADDR" in os.environ:
+    if has_launcher():
         raise UsageError("torchrun says how many processes there are.", "Leave `devices` and `max_restarts` out.")
     processes = _number_of(devices)
     with tempfile.TemporaryDirectory(prefix="gptcli-") as folder:

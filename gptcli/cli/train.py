@@ -10,7 +10,7 @@ import typer
 
 from gptcli.cli import options
 from gptcli.cli.flags import stated_settings, without_options
-from gptcli.cli.launching import follows, is_launched, launch
+from gptcli.cli.launching import COPIES_SECONDS, follows, has_launcher, is_launched, launch
 from gptcli.cli.options import MACHINE_PANEL, MODEL_PANEL, setting
 from gptcli.config import ResumeMode
 from gptcli.errors import Interrupted, UsageError
@@ -149,7 +149,7 @@ def train(
         "resume": resume, "unknown": unknown,
     }  # fmt: skip
     display = TrainingDisplay(output)
-    stop = GracefulStop(display.announce_stop)
+    stop = GracefulStop(display.announce_stop, copies_for=COPIES_SECONDS if has_launcher() else 0.0)
     if follows():
         if not dry_run:
             _follow(stop)

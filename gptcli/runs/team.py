@@ -66,7 +66,9 @@ class Team:
         from torch.distributed.distributed_c10d import PrefixStore  # a torch may have been built without it
         from torch.distributed.rendezvous import rendezvous
 
-        store, _, _ = next(rendezvous("env://", self.ranks.rank, self.ranks.size, timeout=TIMEOUT))
+        keys, _, _ = next(rendezvous("env://", self.ranks.rank, self.ranks.size, timeout=TIMEOUT))
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun keeps the store, with what it holds
+        store = PrefixStore(f"{attempt}/{self.ranks.size}", keys)
         self._keys = PrefixStore("gptcli", store)
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=self.ranks.rank, world_size=self.ranks.size, timeout=TIMEOUT)

@@ -1,0 +1,72 @@
+"""Ranks of one training killed and stopped: no process stays, and the same command resumes to the end of an unbroken one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.crash.sessions import RUN, Sessions, leftovers, newest_step
+from tests.ranks.commands import alive, train
+from tests.runs.small_runs import assert_same_end
+
+KILLED = ("0", "1", "launcher", "0,1", "0,1,launcher")
+STOPPED = ("0", "1", "launcher", "0,1", "0,1,launcher")
+PHASES = {"an update": 5, "saving": 2, "best weights": 2, "an evaluation": 2}
+"""The call of each phase at which the signal is sent."""
+
+
+@pytest.fixture(scope="module")
+def whole(sessions: Sessions) -> Path:
+    """The folder of an unbroken training on two ranks."""
+    folder = sessions.new()
+    assert train(folder).returncode == 0
+    return folder
+
+
+def check_resuming(sessions: Sessions, folder: Path, whole: Path) -> None:
+    assert alive(folder) == []
+    done = train(folder)
+    assert done.returncode == 0, done.stderr
+    assert_same_end(folder / RUN, whole / RUN)
+    assert leftovers(folder) == []
+    sessions.done_with(folder)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("targets", KILLED)
+@pytest.mark.parametrize("phase", PHASES)
+def test_killed(sessions: Sessions, whole: Path, phase: str, targets: str) -> None:
+    folder = sessions.new()
+    done = train(folder, f"{phase} {PHASES[phase]} SIGKILL {targets}")
+    assert done.returncode == (-9 if "launcher" in targets else 75), done.stderr
+    check_resuming(sessions, folder, whole)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("targets", ("0", "1", "0,1"))
+@pytest.mark.parametrize("phase", PHASES)
+def test_killed_and_started_again(sessions: Sessions, whole: Path, phase: str, targets: str) -> None:
+    folder = sessions.new()
+    done = train(folder, f"{phase} {PHASES[phase]} SIGKILL {targets}", "--max-restarts", "1")
+    assert (done.returncode, done.stdout) == (0, f"{RUN}\n"), done.stderr
+    assert alive(folder) == []
+    assert_same_end(folder / RUN, whole / RUN)
+    sessions.done_with(folder)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", ("SIGTERM", "SIGINT"))
+@pytest.mark.parametrize("targets", STOPPED)
+@pytest.mark.parametrize("phase", PHASES)
+def test_stopped(sessions: Sessions, whole: Path, phase: str, targets: str, name: str) -> None:
+    folder = sessions.new()
+    done = train(folder, f"{phase} {PHASES[phase]} {name} {targets}")
+    if done.returncode == 0:  # passed on by a follower so late that the training was done
+        assert targets == "1"
+    else:
+        assert done.returncode == {"SIGTERM": 143, "SIGINT": 130}[name], done.stderr
+        assert "Stopped at step" in done.stderr
+        assert done.stderr.count("Resume with:") == 1
+        assert newest_step(folder / RUN) > 0
+    check_resuming(sessions, folder, whole)
