@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from unittest import mock
 
@@ -30,6 +31,10 @@ PHASES = {
 """The functions with which phases begin on rank 0."""
 
 
+SECONDS_TO_HEAR = 3.0
+"""Time in which rank 0 hears of a signal to another process; the training would be done before."""
+
+
 def process_file(process: str) -> Path:
     """The file with the id of a process, a rank or `launcher`."""
     return Path(f"process-{process}")
@@ -42,6 +47,8 @@ def send(signum: int, targets: list[str]) -> None:
         sent.touch()
         for pid in sorted((int(process_file(target).read_text()) for target in targets), key=os.getpid().__eq__):
             os.kill(pid, signum)
+        if signum != signal.SIGKILL:
+            time.sleep(SECONDS_TO_HEAR)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Ranks of one training killed and stopped: no process stays, and the same command resumes to the end of an unbroken one."""
+"""Ranks of one training killed and stopped: no process stays, and the same command resumes to the same end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_killed(sessions: Sessions, whole: Path, phase: str, targets: str) -> No
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("targets", ("0", "1", "0,1"))
+@pytest.mark.parametrize("targets", ["0", "1", "0,1"])
 @pytest.mark.parametrize("phase", PHASES)
 def test_killed_and_started_again(sessions: Sessions, whole: Path, phase: str, targets: str) -> None:
     folder = sessions.new()
@@ -56,17 +56,14 @@ def test_killed_and_started_again(sessions: Sessions, whole: Path, phase: str, t
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("name", ("SIGTERM", "SIGINT"))
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 @pytest.mark.parametrize("targets", STOPPED)
 @pytest.mark.parametrize("phase", PHASES)
 def test_stopped(sessions: Sessions, whole: Path, phase: str, targets: str, name: str) -> None:
     folder = sessions.new()
     done = train(folder, f"{phase} {PHASES[phase]} {name} {targets}")
-    if done.returncode == 0:  # passed on by a follower so late that the training was done
-        assert targets == "1"
-    else:
-        assert done.returncode == {"SIGTERM": 143, "SIGINT": 130}[name], done.stderr
-        assert "Stopped at step" in done.stderr
-        assert done.stderr.count("Resume with:") == 1
-        assert newest_step(folder / RUN) > 0
+    assert done.returncode == {"SIGTERM": 143, "SIGINT": 130}[name], done.stderr
+    assert done.stderr.count("Stopped at step") == 1
+    assert done.stderr.count("Resume with:") == 1
+    assert newest_step(folder / RUN) > 0
     check_resuming(sessions, folder, whole)

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,10 @@ from tests.runs.small_runs import assert_same_end, end_state
 
 
 @pytest.fixture
-def sessions(tmp_path: Path) -> Sessions:
-    return Sessions(tmp_path)
+def sessions(tmp_path: Path) -> Iterator[Sessions]:
+    made = Sessions(tmp_path)
+    yield made
+    made.server.close()
 
 
 def test_stopped_and_killed_it_ends_as_if_undisturbed(sessions: Sessions) -> None:

@@ -1,4 +1,4 @@
-"""A training that rank 0 leads: resumed with other numbers of ranks, evaluations that it abandons, failing followers."""
+"""A training that rank 0 leads: other numbers of ranks on resume, abandoned evaluations, failing followers."""
 
 from __future__ import annotations
 
