@@ -119,7 +119,8 @@ def start(part: str, optimizer: str, ranks: int, threads: int) -> None:
         subprocess.Popen(command, env=base | (shared | {"RANK": str(rank)} if ranks > 1 else {}))
         for rank in range(ranks)
     ]
-    if any([process.wait() for process in processes]):
+    codes = [process.wait() for process in processes]
+    if any(codes):
         raise SystemExit("a rank failed")
 
 
