@@ -110,12 +110,22 @@ class Team:
             with suppress(RuntimeError):
                 self._keys.set(STOP, str(signum))
 
-    def passed_on(self) -> int:
-        """The signal that another rank has received; 0 for none. Only rank 0 asks."""
-        return int(self._keys.get(STOP)) if self.leads and self._keys and self._keys.check([STOP]) else 0
+    def listen(self) -> int:
+        """Let rank 0 hear of a failure; returns the signal that another rank has received, 0 for none.
+
+        For a thread: the main thread may wait for the rank that failed, until its end cuts the connection. NCCL may
+        wait longer, so that there the rank that failed shows the error.
+        """
+        if not self.leads or not self._keys:
+            return 0
+        if not dist.is_nccl_available() and self._keys.check([FAILURE]):
+            self._keys.set(HEARD, "1")
+        return int(self._keys.get(STOP)) if self._keys.check([STOP]) else 0
 
     def end(self, *, failed: bool) -> None:
         """Rank 0 ends the training for all of them, and waits until they know."""
+        if not self._keys:
+            return  # nobody was met
         if self.leads:
             self._store.set(ENDED, "1")
             if not failed:
@@ -128,6 +138,8 @@ class Team:
     def error(self, raised: Exception) -> GptcliError:
         """The error with which this rank ends, after an exception of its own or because of another rank."""
         own = self._own_error(raised)
+        if not self._keys:
+            return own
         if self.leads:
             with suppress(RuntimeError):
                 if is_lost(raised) and (other := self._failure_of_another()):
@@ -165,7 +177,7 @@ class Team:
             return None
         self._store.set(HEARD, "1")
         facts = json.loads(self._store.get(FAILURE))
-        kind: type[GptcliError] = getattr(errors, facts["kind"])
+        kind: type[GptcliError] = getattr(errors, facts["kind"], GptcliError)
         return kind(facts["message"], facts["hint"])
 
     @staticmethod
@@ -202,7 +214,7 @@ def joined() -> Iterator[Team]:
     rank, size, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     team = Team(Ranks(rank, size), local_rank, local_size, int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")))
-    with Watch(pass_on=team.pass_on, others=team.passed_on):
+    with Watch(pass_on=team.pass_on, others=team.listen):
         try:
             if size > 1:
                 team.meet()

@@ -1,7 +1,8 @@
 """A training that rank 0 leads, in one of several processes: `python -m tests.ranks.led FOLDER SCENARIO`
 
 Started once for each rank, with the variables of torchrun; without them, alone. It continues from the checkpoint in the
-folder, if there is one. Rank 0 prints the error with which the training ends.
+folder, if there is one. Rank 0 prints the error with which the training ends; the rank that failed does where rank 0
+has not heard of it.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def main(folder: Path, scenario: str) -> int:
                 spoil(scenario)
                 follow(team)
     except GptcliError as error:
-        if leads:
+        if leads or error.unheard:
             print(f"{type(error).__name__}: {error.message}")  # noqa: T201
         return error.exit_code
     return 0
