@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.crash.sessions import RUN, Sessions, leftovers, newest_step
+from tests.ranks import commands
 from tests.ranks.commands import alive, train
 from tests.runs.small_runs import assert_same_end
 
@@ -67,3 +69,12 @@ def test_stopped(sessions: Sessions, whole: Path, phase: str, targets: str, name
     assert done.stderr.count("Resume with:") == 1
     assert newest_step(folder / RUN) > 0
     check_resuming(sessions, folder, whole)
+
+
+def test_control_a_process_that_stays_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "SECONDS_TO_END", 0.5)
+    with subprocess.Popen(["sleep", "60"]) as stays, subprocess.Popen(["true"]) as ends:
+        for process, pid in (("launcher", ends.pid), ("0", ends.pid), ("1", stays.pid)):
+            (tmp_path / f"process-{process}").write_text(str(pid))
+        assert alive(tmp_path) == ["1"]
+        stays.kill()
