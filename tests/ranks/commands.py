@@ -25,7 +25,7 @@ def train(folder: Path, on_ranks: str = "", *options: str) -> subprocess.Complet
     environment = base | {"PYTHONPATH": str(ROOT)} | ({"ON_RANKS": on_ranks} if on_ranks else {})
     command = [sys.executable, str(ROOT / "tests/crash/on_ranks.py"), *TRAIN, "--devices", "2", *options]
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
 
 
