@@ -11,13 +11,17 @@ def main() -> None:
     limit_spinning()
     from gptcli.cli.app import app
     from gptcli.cli.boundary import replace_closed_outputs
+    from gptcli.cli.launching import introduce, report_exit
 
     replace_closed_outputs()
+    introduce()
     try:
         app()
     except SystemExit as ended:
-        if isinstance(ended.code, int) and ended.code:
-            end_now(ended.code)  # threads of a library may still be at work
+        code = ended.code if isinstance(ended.code, int) else 0
+        reported = report_exit(code)
+        if code:
+            end_now(reported)  # threads of a library may still be at work
         raise
 
 

@@ -6,15 +6,17 @@ Nothing here prints, exits or installs signal handlers. Failures raise the excep
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from gptcli.config import ResumeMode
 from gptcli.runs.events import Event, Planned, Preparing, RunFinished
+from gptcli.runs.followers import end_followers, follow
 from gptcli.runs.plan import Plan, make_plan
 from gptcli.runs.request import new_request
 from gptcli.runs.session import carry_out
+from gptcli.runs.team import joined
 from gptcli.runs.weights import Data
 from gptcli.tokenizer import Unknown
 from gptcli.training.trainer import never
@@ -61,21 +63,26 @@ def train(
     2.31
     """
     notify = on_event or _ignore
-    request = new_request(
-        data,
-        out=out,
-        preset=preset,
-        family=family,
-        config=config,
-        settings=settings,
-        resume=resume,
-        unknown=unknown,
-    )
-    made = make_plan(request, on_progress=_reporter(notify), quiet=quiet)
-    notify(Planned(made))
-    for event in carry_out(made, should_stop):
-        notify(event)
-    assert isinstance(event, RunFinished), "the last event is the end"
+    with joined() as team:
+        if not team.leads:
+            ending = follow(team)
+            return Run(Path(ending["path"]), RunFinished(**ending["end"]))
+        request = new_request(
+            data,
+            out=out,
+            preset=preset,
+            family=family,
+            config=config,
+            settings=settings,
+            resume=resume,
+            unknown=unknown,
+        )
+        made = make_plan(request, team, on_progress=_reporter(notify), quiet=quiet)
+        notify(Planned(made))
+        for event in carry_out(made, should_stop, team):
+            notify(event)
+        assert isinstance(event, RunFinished), "the last event is the end"
+        end_followers(team, path=str(made.path), end=asdict(event))
     return Run(made.path, event)
 
 

@@ -13,6 +13,7 @@
     ├── DeviceError            a device or dtype that this machine does not have
     ├── OutOfMemoryError       too little memory
     ├── NonFiniteError         exit 3, the loss became NaN or infinite
+    ├── LostRank               exit 75, a process of a training on several is gone: run the same command again
     └── Interrupted            exit 129, 130 or 143, stopped by a signal after saving
 
 Each has a message and a hint, which name settings in backticks: `train.micro_batch_size = 4`, `out`. The command line
@@ -95,6 +96,8 @@ class GptcliError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.unheard = False
+        """Whether a rank of a training on several could not hand this to rank 0, which shows all errors."""
 
 
 class UsageError(GptcliError):
@@ -147,6 +150,13 @@ class NonFiniteError(GptcliError):
     """The loss or a gradient became NaN or infinite; the last good checkpoint is kept."""
 
     exit_code = 3
+
+
+class LostRank(GptcliError):  # noqa: N818 - it is the others that report it
+    """A process of a training on several failed unexpectedly or is gone."""
+
+    exit_code = 75
+    """EX_TEMPFAIL of sysexits.h: the same command may succeed."""
 
 
 class Interrupted(GptcliError):  # noqa: N818 - not an error

@@ -4,7 +4,7 @@ A checkpoint is a folder `checkpoints/step-00002000/` that appears complete or n
 
     model.safetensors       weights, in Hugging Face's names and layout
     optimizer.safetensors   state of the optimizers and of the random generators
-    state.json              counters, loss scaler, thread count
+    state.json              counters, loss scaler, numbers of threads and ranks
     manifest.json           sizes and sha256 of the above, written last
 """
 
@@ -32,6 +32,7 @@ Loss = Annotated[float, Field(allow_inf_nan=False)]
 
 FORMAT = 1
 MAX_THREADS = 4096
+MAX_RANKS = 2**20
 RANDOM_PREFIX = "random."
 
 
@@ -58,6 +59,7 @@ class Progress:
 
 _PROGRESS = TypeAdapter(Progress)
 _THREADS = TypeAdapter(Annotated[int, Field(ge=1, le=MAX_THREADS)])
+_RANKS = TypeAdapter(Annotated[int, Field(ge=1, le=MAX_RANKS)])
 
 
 @dataclass
@@ -84,6 +86,7 @@ def save_checkpoint(run: Path, checkpoint: Checkpoint, *, replace: bool = False)
         "threads": state.threads,
         "compiled": state.compiled,
         "torch": torch.__version__,
+        **({"ranks": state.ranks} if state.ranks > 1 else {}),
     }
     metadata = weights_metadata(checkpoint.progress.step)
     with new_directory(folder, replace=replace) as new:
@@ -118,6 +121,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         threads = _THREADS.validate_python(state["threads"])
         scaler = dict(state["scaler"])
         compiled = bool(state.get("compiled", False))  # earlier versions compiled on GPUs only
+        ranks = _RANKS.validate_python(state.get("ranks", 1))
     except (KeyError, TypeError, ValueError) as error:  # pydantic's errors are ValueErrors
         entry = ".".join(map(str, error.errors()[0]["loc"])) if isinstance(error, ValidationError) else str(error)
         message = f"'{folder / names.STATE}' cannot be read: its entry {entry} is missing or has a wrong value."
@@ -133,6 +137,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         scaler=scaler,
         threads=threads,
         compiled=compiled,
+        ranks=ranks,
     )
     return Checkpoint(progress, trainer)
 

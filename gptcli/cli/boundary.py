@@ -16,6 +16,7 @@ from typing import Any
 import typer
 
 from gptcli.cli.flags import settings_as_flags
+from gptcli.cli.launching import follows
 from gptcli.errors import GptcliError, Interrupted, OutOfMemoryError, StorageError, UsageError, is_out_of_memory
 from gptcli.signals import unwind_on_signal
 
@@ -88,6 +89,8 @@ def _handle(error: BaseException, *, debug: bool = False, no_color: bool = False
     if debug:
         traceback.print_exception(error)
     explained = _explained(error)
+    if follows() and not explained.unheard:
+        return explained.exit_code  # rank 0 shows it
     label = "" if isinstance(explained, Interrupted) else "Error"
     show_error(explained.message, explained.hint, label=label, no_color=no_color)
     return explained.exit_code

@@ -6,6 +6,7 @@ Ending at once is safe, since everything on the disk appears complete or not at 
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
@@ -16,11 +17,16 @@ from gptcli.signals import end_now, heeded_signals
 class GracefulStop:
     """A context in which signals are remembered from `arm` on, instead of raised."""
 
-    def __init__(self, on_first: Callable[[], None]) -> None:
-        """`on_first` is called when the first signal arrives, to tell the user that it was received."""
+    def __init__(self, on_first: Callable[[], None], *, copies_for: float = 0.0) -> None:
+        """`on_first` is called when the first signal arrives, to tell the user that it was received.
+
+        Signals in the `copies_for` seconds after it are copies of it: a launcher hands on what all processes have got.
+        """
         self.signum = 0
         """The first signal received; 0 for none."""
         self._on_first = on_first
+        self._copies_for = copies_for
+        self._first = 0.0
         self._previous: dict[signal.Signals, object] = {}
 
     def arm(self) -> None:
@@ -39,9 +45,11 @@ class GracefulStop:
             signal.signal(signum, handler)  # type: ignore[arg-type]
 
     def _handle(self, signum: int, _frame: FrameType | None) -> None:
+        if self.signum and time.monotonic() - self._first < self._copies_for:
+            return
         if self.signum:
             end_now(128 + signum)
-        self.signum = signum
+        self.signum, self._first = signum, time.monotonic()
         # A closed terminal cannot be written to, nor can standard error while it is being written to.
         with suppress(OSError, RuntimeError):
             self._on_first()

@@ -10,12 +10,14 @@ import typer
 
 from gptcli.cli import options
 from gptcli.cli.flags import stated_settings, without_options
+from gptcli.cli.launching import COPIES_SECONDS, follows, has_launcher, is_launched, launch
 from gptcli.cli.options import MACHINE_PANEL, MODEL_PANEL, setting
 from gptcli.config import ResumeMode
 from gptcli.errors import Interrupted
 
 if TYPE_CHECKING:
     from gptcli.api import Run
+    from gptcli.cli.graceful_stop import GracefulStop
     from gptcli.ui.console import Output
 
 TRAIN_EXAMPLES = "gptcli train book.txt   ·   gptcli train src --include '*.py' --preset small --max-time 30m"
@@ -106,6 +108,25 @@ def train(
     seed: Annotated[int | None, setting("train.seed", "N", panel=OPTIMIZATION)] = None,
     device: Annotated[str | None, setting("train.device", "DEVICE", panel=MACHINE_PANEL)] = None,
     dtype: Annotated[str | None, setting("train.dtype", "DTYPE", panel=MACHINE_PANEL)] = None,
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            "--devices",
+            metavar="N|all",
+            help="Train in N processes on this machine, each on a GPU of its own, or on all GPUs (default: 1).",
+            rich_help_panel=MACHINE_PANEL,
+        ),
+    ] = None,
+    max_restarts: Annotated[
+        int,
+        typer.Option(
+            "--max-restarts",
+            metavar="N",
+            min=0,
+            help="Start the processes again, up to N times, when one is lost; the run resumes.",
+            rich_help_panel=MACHINE_PANEL,
+        ),
+    ] = 0,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
     debug: options.Debug = False,
@@ -113,6 +134,8 @@ def train(
     no_color: options.NoColor = False,
 ) -> None:
     """Train a model on text, or resume a run that was stopped."""
+    if (devices is not None or max_restarts) and not dry_run and not is_launched():
+        sys.exit(launch(devices or "1", max_restarts))
     stated = stated_settings(train, locals())
     if (micro_batch_size or "").isdecimal():
         stated["train.micro_batch_size"] = int(micro_batch_size or 0)
@@ -131,7 +154,11 @@ def train(
         "resume": resume, "unknown": unknown,
     }  # fmt: skip
     display = TrainingDisplay(output)
-    stop = GracefulStop(display.announce_stop)
+    stop = GracefulStop(display.announce_stop, copies_for=COPIES_SECONDS if has_launcher() else 0.0)
+    if follows():
+        if not dry_run:
+            _follow(stop)
+        return
     with stop, display:
         if dry_run:
             show_dry_run(output, gptcli.plan(**request, on_event=display.show))
@@ -144,6 +171,17 @@ def train(
 
         run = gptcli.train(**request, on_event=on_event, should_stop=stop.requested)
     _conclude(run, stop.signum, output, restarts=resume == "never")
+
+
+def _follow(stop: GracefulStop) -> None:
+    """Take part in the training of rank 0, which has the request; a stop signal is passed on to it."""
+    from gptcli.runs.followers import follow
+    from gptcli.runs.team import joined
+
+    with stop:
+        stop.arm()
+        with joined() as team:
+            follow(team)
 
 
 def _conclude(run: Run, signum: int, output: Output, *, restarts: bool) -> None:

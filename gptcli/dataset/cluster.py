@@ -75,7 +75,8 @@ def _library() -> ModuleType:
         import ray
     except ImportError:
         raise MissingExtraError("`ray`", "ray") from None
-    return ray
+    found: ModuleType = ray
+    return found
 
 
 def _connect(ray: ModuleType, address: str, options: dict[str, Any]) -> None:

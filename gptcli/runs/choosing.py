@@ -22,6 +22,7 @@ from gptcli.runs.ngrams import text_bits_per_byte
 from gptcli.runs.pace import Pace, may_compile, measure_pace, seconds_of, steps_within
 from gptcli.runs.request import BUDGET, Request
 from gptcli.runs.rhythm import epoch_steps, tokens_per_step, with_rhythm
+from gptcli.runs.team import ALONE_TEAM, Team
 
 PRESETS = ("nano", "tiny", "mini", "small", "medium")
 """Presets to choose from, the smallest first."""
@@ -87,21 +88,24 @@ def is_open(request: Request) -> bool:
     )
 
 
-def choose_model(request: Request, decision: NewRun, dataset: Dataset, device: torch.device) -> Choice | None:
+def choose_model(
+    request: Request, decision: NewRun, dataset: Dataset, device: torch.device, team: Team = ALONE_TEAM
+) -> Choice | None:
     """The models that fit into the machine and the time, each with the dropout and number of updates that suit it.
 
     None if there is none, or too little text. Takes some seconds.
     """
     if dataset.val.tokens < 2:
         return None
-    return _Chooser(request, decision, dataset, device).choice()
+    return _Chooser(request, decision, dataset, device, team).choice()
 
 
 class _Chooser:
     """Compares the presets for one text."""
 
-    def __init__(self, request: Request, decision: NewRun, dataset: Dataset, device: torch.device) -> None:
-        self._request, self._decision, self._dataset, self._device = request, decision, dataset, device
+    def __init__(self, request: Request, decision: NewRun, dataset: Dataset, device: torch.device, team: Team) -> None:
+        self._request, self._decision, self._dataset = request, decision, dataset
+        self._device, self._team = device, team
         parts = [part.dataset for part in dataset.parts] if isinstance(dataset, Mixture) else [dataset]
         self._shortest = min(part.train.tokens for part in parts)
         self._text = text_bits_per_byte(dataset)
@@ -113,15 +117,17 @@ class _Chooser:
         seconds_per_flop = 0.0
         for name in PRESETS:
             config = self._config(name)
+            if config.train.batch_size < self._team.ranks.size:  # a sequence for each
+                continue
             flops = training_flops(config.model, config.model.block_size) * tokens_per_step(config)
             is_too_slow = FEWEST_STEPS * seconds_per_flop * flops > self._seconds
             if self._shortest <= config.model.block_size or is_too_slow:
                 break
-            fitted = fit_to_machine(config, self._device)
+            fitted = fit_to_machine(config, self._device, self._team)
             if not fitted.fits:
                 break
             try:
-                pace = measure_pace(fitted.config, self._dataset, self._device)
+                pace = self._pace(fitted.config)
             except OutOfMemoryError:  # a GPU's memory is an estimate until it is used
                 break
             seconds_per_flop = pace.step / flops
@@ -130,10 +136,13 @@ class _Chooser:
             return None
         best = Choice(tuple(found), self._seconds, self._text).best
         if may_compile(self._device, best.seconds):
-            fitted = fit_to_machine(self._config(best.preset), self._device)
-            compiled = measure_pace(fitted.config, self._dataset, self._device, compiles=True)
+            fitted = fit_to_machine(self._config(best.preset), self._device, self._team)
+            compiled = self._pace(fitted.config, compiles=True)
             found[found.index(best)] = self._best(fitted.config, compiled)
         return Choice(tuple(found), self._seconds, self._text)
+
+    def _pace(self, config: RunConfig, *, compiles: bool = False) -> Pace:
+        return measure_pace(config, self._dataset, self._device, compiles=compiles, team=self._team)
 
     def _config(self, preset: str) -> RunConfig:
         decision = replace(self._decision, chosen=Chosen(preset, {}))

@@ -25,6 +25,7 @@ from gptcli.runs.pace import Pace, may_compile, measure_pace, seconds_of, steps_
 from gptcli.runs.pretrained import notes_on, verified_sha256
 from gptcli.runs.request import Request
 from gptcli.runs.rhythm import epoch_steps, with_rhythm
+from gptcli.runs.team import ALONE_TEAM, Team
 from gptcli.tokenizer.tokenizer import is_path
 from gptcli.training.runtime import trains_in_tf32
 
@@ -54,7 +55,13 @@ class Completed:
 
 
 def complete(
-    request: Request, decision: Decision, dataset: Dataset, device: torch.device, *, measures: bool = True
+    request: Request,
+    decision: Decision,
+    dataset: Dataset,
+    device: torch.device,
+    team: Team = ALONE_TEAM,
+    *,
+    measures: bool = True,
 ) -> Completed:
     """The complete config of a training. The pace of a new one is measured, which takes a second or two, if `measures`.
 
@@ -65,13 +72,14 @@ def complete(
     rows = dataset.tokenizer.vocab_size
     choice = None
     if measures and isinstance(decision, NewRun) and is_open(request):
-        choice = choose_model(request, decision, dataset, device)
+        choice = choose_model(request, decision, dataset, device, team)
         decision = replace(decision, chosen=choice.best.chosen) if choice else decision
     config = run_config(request, decision, device, pretrained.vocab_size(dataset.tokenizer) if pretrained else rows)
     is_given = pretrained is not None or request.has_dataset or is_path(config.tokenizer.kind)
     config = config.model_copy(update={"tokenizer": _tokenizer(config.tokenizer, dataset, is_given=is_given)})
     _require_a_window(config, dataset)
-    fitted = fit_to_machine(config, device)
+    _require_a_sequence_each(config, team)
+    fitted = fit_to_machine(config, device, team)
     config, dtype, refusal = fitted.config, fitted.dtype, None
     if not fitted.fits:
         message = f"Training needs about {size(fitted.memory.total)} of memory, and {size(fitted.free)} are free."
@@ -82,7 +90,7 @@ def complete(
     pace = choice.best.pace if choice else None
     if pace is None and refusal is None and (is_timed or (measures and not isinstance(decision, Resume))):
         compiles = is_timed and may_compile(device, config.train.max_time or 0)
-        pace = measure_pace(config, dataset, device, compiles=compiles)
+        pace = measure_pace(config, dataset, device, compiles=compiles, team=team)
     done = decision.progress if isinstance(decision, Resume) and decision.states_another_time(request) else Progress()
     max_steps = choice.best.steps if choice else _max_steps(config, dataset, pace, refusal, done)
     config = with_train(config, max_steps=max_steps)
@@ -101,7 +109,7 @@ def complete(
             f"Budget: {_budget(config, dataset, seconds)}.",
             *([TOO_SMALL] if choice and choice.only_memorizes else []),
             f"Dtype: {dtype.name}, {_dtype_reason(config, decision, dtype, device)}.",
-            f"Memory: about {size(fitted.memory.total)}; {size(fitted.free)} are free.",
+            f"Memory: about {size(fitted.memory.total)}{_each(team)}; {size(fitted.free)} are free.",
         ],
         refusal=refusal,
         measured_compiled=pace is not None and pace.compiling > 0,
@@ -134,6 +142,13 @@ def _require_a_window(config: RunConfig, dataset: Dataset) -> None:
         raise CorpusError("The text is too short to hold out some of it for validation.", hint)
 
 
+def _require_a_sequence_each(config: RunConfig, team: Team) -> None:
+    ranks, sequences = team.ranks.size, config.train.batch_size
+    if sequences < ranks:
+        message = f"{ranks} processes cannot share {counted(sequences, 'sequence')} per update."
+        raise UsageError(message, f"Use `train.batch_size = {ranks}` or more, or fewer processes.")
+
+
 def _max_steps(
     config: RunConfig, dataset: Dataset, pace: Pace | None, refusal: GptcliError | None, done: Progress
 ) -> int:
@@ -157,6 +172,10 @@ def _max_steps(
     left = train.max_time - done.seconds
     more = steps_within(left, config, dataset, pace) if left > 0 else 1
     return min(MAX_COUNT, done.step + more)
+
+
+def _each(team: Team) -> str:
+    return f" in each of {team.ranks.size} processes" if team.ranks.size > 1 else ""
 
 
 def _shape(config: RunConfig) -> str:

@@ -8,10 +8,12 @@ import torch
 
 from gptcli.config import RunConfig, build_config
 from gptcli.config.presets import PRESETS
-from gptcli.machine import free_memory, process_memory
+from gptcli.machine import process_memory
 from gptcli.model.cost import parameter_count
 from gptcli.model.devices import DtypeChoice, choose_dtype
 from gptcli.model.memory import TrainingMemory, largest_micro_batch, training_memory
+from gptcli.runs.followers import free_memory_of_each
+from gptcli.runs.team import ALONE_TEAM, Team
 
 SHAPE = tuple(f"model.{name}" for name in ("n_layer", "n_head", "n_embd", "block_size"))
 """Settings that a preset cannot change where they are stated."""
@@ -30,22 +32,19 @@ class Fitted:
     """Whether there is enough of it. A GPU's is only known once it is used."""
 
 
-def fit_to_machine(config: RunConfig, device: torch.device) -> Fitted:
-    """The config with dtype and micro-batch; raises DeviceError for a dtype that the device cannot train in."""
-    dtype, free, train = (
-        choose_dtype(config.train.dtype, device, config.model.n_embd),
-        free_memory(device),
-        config.train,
-    )
+def fit_to_machine(config: RunConfig, device: torch.device, team: Team = ALONE_TEAM) -> Fitted:
+    """The config with the dtype, and with the micro-batch of each rank; raises DeviceError for a dtype that the device cannot train in."""
+    train, part = config.train, team.ranks.largest_part(config.train.batch_size)
+    dtype, free = choose_dtype(train.dtype, device, config.model.n_embd), free_memory_of_each(device, team)
     micro_batch_size = train.micro_batch_size or largest_micro_batch(
         config.model,
-        train.batch_size,
+        part,
         free,
         dtype.dtype,
         device.type,
         activation_checkpointing=train.activation_checkpointing,
     )
-    micro_batch_size = min(micro_batch_size or 1, train.batch_size)
+    micro_batch_size = min(micro_batch_size or 1, part)
     memory = training_memory(
         config.model,
         micro_batch_size,

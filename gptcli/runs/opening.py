@@ -9,9 +9,11 @@ from gptcli.errors import StorageError
 from gptcli.runs.budget import StopReason
 from gptcli.runs.decision import FineTune, Resume
 from gptcli.runs.events import RunFinished
+from gptcli.runs.followers import new_trainer
 from gptcli.runs.plan import Plan
 from gptcli.runs.pretrained import initial_weights, stored_initial_state
 from gptcli.runs.saving import restore
+from gptcli.runs.team import ALONE_TEAM, Team
 from gptcli.storage import FolderLock, remove_leftovers
 from gptcli.training.trainer import Trainer
 
@@ -38,15 +40,15 @@ def remove_half_written(run: StoredRun) -> None:
     remove_leftovers(run.path / names.CHECKPOINTS)
 
 
-def starting_trainer(plan: Plan, run: StoredRun) -> Trainer:
+def starting_trainer(plan: Plan, run: StoredRun, team: Team = ALONE_TEAM) -> Trainer:
     """The trainer in the state from which the session starts."""
-    trainer = Trainer(plan.config, plan.dataset, plan.device)
+    trainer = new_trainer(plan.config, plan.dataset, plan.device, team)
     if plan.checkpoint is not None:
         refresh_weights_entry(run)
         restore(trainer, plan.checkpoint)
     elif plan.config.train.init_from is not None:
         initial = stored_initial_state(run) if plan.initial is None else plan.initial
-        trainer.model.load_state_dict(initial)
+        trainer.load_weights(initial)
         initial.clear()  # the plan lives as long as the training
     return trainer
 

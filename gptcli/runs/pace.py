@@ -10,10 +10,11 @@ import torch
 
 from gptcli.config import RunConfig
 from gptcli.dataset.folder import Dataset
+from gptcli.runs.followers import new_trainer
 from gptcli.runs.rhythm import evaluation_cost, with_rhythm
+from gptcli.runs.team import ALONE_TEAM, Team
 from gptcli.training import runtime
 from gptcli.training.compilation import CPU_SECONDS
-from gptcli.training.trainer import Trainer
 
 WARM_UP_STEPS = 2
 MEASURED_STEPS = 5
@@ -55,19 +56,23 @@ def seconds_of(steps: int, config: RunConfig, dataset: Dataset, pace: Pace) -> f
     return pace.compiling + pace.step * steps * (1 + evaluation_cost(config, dataset) / config.train.eval_every)
 
 
-def measure_pace(config: RunConfig, dataset: Dataset, device: torch.device, *, compiles: bool = False) -> Pace:
+def measure_pace(
+    config: RunConfig, dataset: Dataset, device: torch.device, *, compiles: bool = False, team: Team = ALONE_TEAM
+) -> Pace:
     """The pace of a training, measured on one that is thrown away; eager unless it `compiles`.
 
     On a CPU, where the time of an update grows with its sequences, part of a large batch is measured. The random state
     is restored. Raises OutOfMemoryError as training would.
     """
+    ranks = team.ranks.size
     runtime.prepare(device, deterministic=config.train.deterministic)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         whole, part = config.train.batch_size, config.train.batch_size
-        if device.type == "cpu" and whole > 1:
-            single = _measure(_part_of(config, 1), dataset, device).step
-            part = min(whole, config.train.micro_batch_size or whole, max(1, int(PART_SECONDS / single)))
-        measured = _measure(_part_of(config, part), dataset, device, compiles=compiles)
+        if device.type == "cpu" and whole > ranks:
+            single = _measure(_part_of(config, ranks), dataset, device, team).step  # a sequence on each rank
+            part = ranks * min(config.train.micro_batch_size or whole, max(1, int(PART_SECONDS / single)))
+            part = min(whole, part)
+        measured = _measure(_part_of(config, part), dataset, device, team, compiles=compiles)
     if device.type == "cuda":
         torch.cuda.empty_cache()  # memory kept for reuse would count as taken
     return Pace(measured.step * whole / part, measured.compiling)
@@ -80,9 +85,9 @@ def _part_of(config: RunConfig, sequences: int) -> RunConfig:
     return config.model_copy(update={"train": config.train.model_copy(update=values)})
 
 
-def _measure(config: RunConfig, dataset: Dataset, device: torch.device, *, compiles: bool = False) -> Pace:
+def _measure(config: RunConfig, dataset: Dataset, device: torch.device, team: Team, *, compiles: bool = False) -> Pace:
     """Median seconds of an update, after a few that warm up, and seconds to compile."""
-    trainer = Trainer(config, dataset, device)
+    trainer = new_trainer(config, dataset, device, team)
     start = time.perf_counter()
     if compiles:
         trainer.compile(pays_on_cpu=True)

@@ -27,7 +27,7 @@ from gptcli.dataset.place import dataset_roots
 from gptcli.dataset.preparing import Prepared, find_or_prepare
 from gptcli.dataset.sources import OnProgress
 from gptcli.dataset.summary import ReadSummary
-from gptcli.errors import ModelFolderError, StorageError, TokenizerError, size
+from gptcli.errors import ModelFolderError, StorageError, TokenizerError, UsageError, size
 from gptcli.model.cost import parameter_shapes
 from gptcli.model.devices import current_gpu
 from gptcli.runs.budget import StopReason, finished_by, why_finished
@@ -37,6 +37,7 @@ from gptcli.runs.decision import Decision, FineTune, Resume, check, decide, trai
 from gptcli.runs.host_copy import DIRECT_BYTES
 from gptcli.runs.pretrained import require_its_tokenizer, stored_initial_state
 from gptcli.runs.request import Request
+from gptcli.runs.team import ALONE_TEAM, Team
 from gptcli.storage import FolderLock, free_space
 from gptcli.tokenizer.tokenizer import Tokenizer, parse_tokenizer
 from gptcli.training.compilation import CPU_SECONDS
@@ -88,7 +89,12 @@ class Plan(Completed):
 
 
 def make_plan(
-    request: Request, *, on_progress: OnProgress | None = None, quiet: bool = False, dry_run: bool = False
+    request: Request,
+    team: Team = ALONE_TEAM,
+    *,
+    on_progress: OnProgress | None = None,
+    quiet: bool = False,
+    dry_run: bool = False,
 ) -> Plan:
     """Decide, prepare the data and complete the config; a dry run keeps no dataset that it had to make.
 
@@ -99,20 +105,23 @@ def make_plan(
     if isinstance(decision, Resume) and not dry_run:
         FolderLock(decision.path).release()  # another process that trains the run is reported before anything else
     device, moved = training_device(request, decision)
+    _refuse_for_several(request, device, team)
     check(request, decision, device)
     with _scratch(dry_run) as scratch:
         prepared = _prepare(request, decision, scratch, on_progress)
-        plan = plan_for(request, decision, prepared.dataset, device)
+        plan = plan_for(request, decision, prepared.dataset, device, team)
     plan.notes[:0] = [*([moved] if moved else []), *prepared.notes]
     return replace(plan, summary=prepared.summary)
 
 
-def plan_for(request: Request, decision: Decision, dataset: Dataset, device: torch.device) -> Plan:
+def plan_for(
+    request: Request, decision: Decision, dataset: Dataset, device: torch.device, team: Team = ALONE_TEAM
+) -> Plan:
     """The plan of a decision for an existing dataset; raises as `make_plan` does."""
     if isinstance(decision, FineTune):
         require_its_tokenizer(decision.pretrained, dataset)
     with current_gpu(device):
-        completed = complete(request, decision, dataset, device)
+        completed = complete(request, decision, dataset, device, team)
     weights, state = _stored_bytes(completed.config)
     disk, copy = 2 * weights + state, weights + state
     copy = copy if copy > DIRECT_BYTES else 0
@@ -148,6 +157,20 @@ def plan_for(request: Request, decision: Decision, dataset: Dataset, device: tor
         initial=initial,
         damaged=tuple(damaged),
     )
+
+
+def _refuse_for_several(request: Request, device: torch.device, team: Team) -> None:
+    """Raise UsageError for what several processes, or processes that are restarted, cannot do."""
+    if team.ranks.size > 1 and (device.type == "mps" or device.index is not None):
+        message = f"Several processes cannot train on '{device}'."
+        raise UsageError(
+            message, "Use `train.device = cuda`, of which each process takes a GPU, or `train.device = cpu`."
+        )
+    if team.max_restarts and "-" in request.data:
+        raise UsageError("Standard input cannot be read again after a restart.", "Give a file.")
+    if team.max_restarts and request.resume == "never":
+        message = "With `resume = never` each restart would begin another run."
+        raise UsageError(message, "Leave `resume` out, and give a new place with `out`.")
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from gptcli.runs.opening import open_folder, remove_half_written, starting_train
 from gptcli.runs.plan import Plan
 from gptcli.runs.samples import draw_sample
 from gptcli.runs.saving import Saving, attempt
+from gptcli.runs.team import ALONE_TEAM, Team
 from gptcli.runs.trackers import TrackerLog
 from gptcli.storage import FolderLock
 from gptcli.training import runtime
@@ -45,7 +46,7 @@ HEARTBEAT_SECONDS = 10.0
 """Seconds without an event after which each step yields a `Heartbeat`, so that displays show progress of slow steps."""
 
 
-def carry_out(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[Event]:
+def carry_out(plan: Plan, should_stop: Callable[[], bool] = never, team: Team = ALONE_TEAM) -> Iterator[Event]:
     """Carry out a plan; yields each event after it was logged. One process at a time writes to a run.
 
     A complete run is only tidied up: leftovers, old checkpoints, the model card. Raises the plan's refusal,
@@ -75,7 +76,7 @@ def carry_out(plan: Plan, should_stop: Callable[[], bool] = never) -> Iterator[E
         ]
         saving = logs.enter_context(closing(Saving(plan, run, lock, metrics)))
         session = Session(
-            starting_trainer(plan, run),
+            starting_trainer(plan, run, team),
             progress,
             saving,
             should_stop=should_stop,

@@ -6,7 +6,7 @@ Letters: B windows, T tokens each, C width.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 import numpy as np
 import torch
@@ -56,11 +56,12 @@ def evaluation_batches(
     dtype: torch.dtype,
     hidden: Hidden | None = None,
     ranks: Ranks = ALONE,
+    sum_scores: Callable[[Tensor], Tensor] | None = None,
 ) -> Evaluation:
     """Evaluate batch by batch, so that the caller can show progress or stop; `hidden` is the model's own or compiled.
 
     The model is in evaluation mode only while a batch runs. No random number is drawn. Each rank scores its part of the
-    windows; all of them get the same mean.
+    windows; all of them get the same mean, from `sum_scores` (default: `ranks.sum`).
     """
     T, device = model.config.block_size, model.wte.weight.device
     starts = validation_starts(split.tokens, T, max_tokens)
@@ -90,7 +91,7 @@ def evaluation_batches(
     if ranks.size == 1:
         return float(nats) / scored
     sums = torch.stack([nats, torch.tensor(scored, dtype=torch.float64)])  # (2,)
-    total, tokens = ranks.sum(sums.to(device)).tolist()
+    total, tokens = (sum_scores or ranks.sum)(sums.to(device)).tolist()
     return float(total / tokens)
 
 

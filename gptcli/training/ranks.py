@@ -29,6 +29,10 @@ class Ranks:
         """This rank's part of `count` things in a row; parts differ by one at most."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
+    def largest_part(self, count: int) -> int:
+        """The size of the largest rank's part of `count` things."""
+        return -(-count // self.size)
+
     def sum(self, tensor: Tensor) -> Tensor:
         """Replace a tensor by its sum over all ranks, in place, without waiting for the device."""
         if self.size > 1:
@@ -53,9 +57,8 @@ class Ranks:
         own = rows[parts[self.rank]]
         if len(own):
             mine[: len(own)] = function(own)
-        every = rows.new_empty(self.size * longest, *rows.shape[1:])
-        dist.all_gather_into_tensor(every, mine)
-        chunks = torch.split(every, longest)
+        chunks = [torch.empty_like(mine) for _ in parts]
+        dist.all_gather(chunks, mine)
         return torch.cat([chunk[: part.stop - part.start] for chunk, part in zip(chunks, parts, strict=True)])
 
 
@@ -82,13 +85,15 @@ class GradientSums:
             nonlocal left
             left -= 1
             self._is_last = left == 0
-            backward(loss)
+            try:
+                backward(loss)
+            finally:
+                self._is_last = False  # after a failure, passes that look for one that fits sum nothing
 
         return counted
 
     def finish(self) -> None:
         """Wait until every parameter has its summed gradient; none is left None."""
-        self._is_last = False
         self._begin(len(self._buckets))
         for bucket in self._buckets:
             bucket.finish()

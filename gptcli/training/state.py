@@ -26,6 +26,8 @@ class TrainerState:
     """CPU threads of torch: another number of threads rounds differently."""
     compiled: bool = False
     """Whether torch.compile made the kernels, which round differently too."""
+    ranks: int = 1
+    """Processes that trained together: another number of them rounds differently."""
 
 
 def random_states(device: torch.device) -> dict[str, Tensor]:

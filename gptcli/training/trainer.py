@@ -14,7 +14,7 @@ Letters: B sequences per update, T tokens each.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -215,7 +215,12 @@ class Trainer:
             dtype=self.dtype,
             hidden=self.hidden,
             ranks=self.ranks,
+            sum_scores=self.sum_scores,
         )
+
+    def sum_scores(self, scores: Tensor) -> Tensor:
+        """The sums over all ranks of what each has scored in an evaluation."""
+        return self.ranks.sum(scores)
 
     def evaluate(self) -> float:
         """Validation loss in nats per token. Raises NonFiniteError."""
@@ -231,19 +236,27 @@ class Trainer:
             scaler=self.optimizer.scaler_state(),
             threads=torch.get_num_threads(),
             compiled=self.is_compiled,
+            ranks=self.ranks.size,
         )
 
     def load_state(self, state: TrainerState) -> None:
-        """Continue from a state exactly, with its number of CPU threads.
+        """Continue from a state exactly, with its number of CPU threads where as many ranks share the work.
 
-        Raises KeyError, TypeError, ValueError or RuntimeError where the state is not one of this recipe.
+        Every rank needs the state. Raises KeyError, TypeError, ValueError or RuntimeError where it is not one of this
+        recipe.
         """
-        torch.set_num_threads(state.threads)
+        if state.ranks == self.ranks.size:
+            torch.set_num_threads(state.threads)
         self.model.load_state_dict(state.model)
         self.optimizer.load_tensors(state.optimizer)
         self.optimizer.load_scaler_state(state.scaler)
         restore_random_states(state.random, self.device)
         self.completed_steps = state.step
+
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Begin with these weights instead of random ones; every rank gets those of rank 0."""
+        self.model.load_state_dict(weights)
+        self.ranks.broadcast(self.model.state_dict().values())
 
     def check_finite(self) -> None:
         """Raise NonFiniteError if the loss or a gradient was NaN or infinite. Waits for the device."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import pkgutil
+import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -66,7 +67,7 @@ def signalling(delay: float, signums: list[int]) -> Callable[[], None]:
 
 def watch(function: str, call: int, enter: Callable[[], None]) -> None:
     """Call `enter` at call number `call` of a function."""
-    plain, calls = pkgutil.resolve_name(function.replace(".Session", ":Session")), itertools.count(1)
+    plain, calls = pkgutil.resolve_name(re.sub(r"[.](?=[A-Z])", ":", function)), itertools.count(1)  # a class
 
     def watched(*arguments: Any, **options: Any) -> Any:
         if next(calls) == call:

@@ -77,7 +77,7 @@ def main() -> None:
     assert train(trainer(micro_batch_size=result["named"])) == result["named"]
     if device.type == "cuda":
         release(device)
-        with mock.patch("gptcli.runs.fitting.free_memory", return_value=limit):
+        with mock.patch("gptcli.runs.followers.free_memory", return_value=limit):
             result["chosen"] = train(trainer())
     sys.stdout.write(json.dumps(result))
 

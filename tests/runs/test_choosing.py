@@ -12,7 +12,7 @@ from gptcli.config.values import nest
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import OutOfMemoryError
 from gptcli.model.cost import training_flops
-from gptcli.runs import choosing, fitting, pace
+from gptcli.runs import choosing, fitting, followers, pace
 from gptcli.runs.decision import decide
 from gptcli.runs.pace import Pace
 from gptcli.runs.plan import Plan, plan_for
@@ -28,7 +28,7 @@ def paces(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A machine of fixed speed; the presets whose pace was measured."""
     measured: list[str] = []
 
-    def measure(config: RunConfig, dataset: Dataset, device: object, *, compiles: bool = False) -> Pace:
+    def measure(config: RunConfig, *_where: object, compiles: bool = False, **_team: object) -> Pace:
         measured.append(config.preset + (" compiled" if compiles else ""))
         flops = training_flops(config.model, config.model.block_size) * tokens_per_step(config)
         return Pace(flops / FLOPS_PER_SECOND / (2 if compiles else 1), 20.0 if compiles else 0.0)
@@ -136,7 +136,7 @@ def test_models_without_room_are_left_out(
 ) -> None:
     one_by_one = made(text, tmp_path, {"train.micro_batch_size": 1}, preset="nano").config
     needed = fitting.fit_to_machine(one_by_one, CPU).memory.needed
-    monkeypatch.setattr(fitting, "free_memory", lambda device: needed)
+    monkeypatch.setattr(followers, "free_memory", lambda device: needed)
     choice = made(text, tmp_path).choice
     assert choice is not None
     assert [one.preset for one in choice.candidates] == ["nano"]

@@ -15,7 +15,7 @@ from gptcli.dataset.folder import Dataset
 from gptcli.errors import CorpusError, DeviceError, ModelFolderError, OutOfMemoryError, StorageError, UsageError, size
 from gptcli.model import devices
 from gptcli.model.memory import training_memory
-from gptcli.runs import completion, fitting
+from gptcli.runs import completion, fitting, followers
 from gptcli.runs.decision import NewRun, Resume, decide, training_device
 from gptcli.runs.host_copy import copied_bytes
 from gptcli.runs.plan import Plan, plan_for
@@ -243,7 +243,7 @@ def test_memory_is_estimated_before_the_pace_is_measured(
         return 10
 
     monkeypatch.setattr(fitting, "process_memory", lambda *device, **trains: process)
-    monkeypatch.setattr(fitting, "free_memory", lambda device: free)
+    monkeypatch.setattr(followers, "free_memory", lambda device: free)
     monkeypatch.setattr(completion, "steps_within", measured)
     made = plan(dataset, tmp_path / "run", {"train.max_steps": None, "train.max_time": 60.0})
     assert process > 10**9
@@ -328,7 +328,7 @@ def test_memory_is_refused_before_anything_is_written(
     """With room for two sequences, four are refused; the hint names two, which a request that is silent gets."""
     model = plan(dataset, tmp_path / "run").config.model
     room = training_memory(model, 2, torch.float32, "cpu", 0).needed
-    monkeypatch.setattr(fitting, "free_memory", lambda device: room)
+    monkeypatch.setattr(followers, "free_memory", lambda device: room)
     with pytest.raises(OutOfMemoryError, match=r"needs about .* MB.* free") as caught:
         run(dataset, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -336,7 +336,7 @@ def test_memory_is_refused_before_anything_is_written(
     assert size == 2
     assert plan(dataset, tmp_path / "run", {"train.micro_batch_size": size}).config.train.micro_batch_size == 2
     assert plan(dataset, tmp_path / "run", {"train.micro_batch_size": None}).config.train.micro_batch_size == 2
-    monkeypatch.setattr(fitting, "free_memory", lambda device: 1000)
+    monkeypatch.setattr(followers, "free_memory", lambda device: 1000)
     for stated in (None, 1):
         with pytest.raises(OutOfMemoryError, match="needs about") as caught:
             plan(dataset, tmp_path / "run", {"train.micro_batch_size": stated})
