@@ -33,7 +33,10 @@ class Fitted:
 
 
 def fit_to_machine(config: RunConfig, device: torch.device, team: Team = ALONE_TEAM) -> Fitted:
-    """The config with the dtype, and with the micro-batch of each rank; raises DeviceError for a dtype that the device cannot train in."""
+    """The config with the dtype, and with the micro-batch of each rank.
+
+    Raises DeviceError for a dtype that the device cannot train in.
+    """
     train, part = config.train, team.ranks.largest_part(config.train.batch_size)
     dtype, free = choose_dtype(train.dtype, device, config.model.n_embd), free_memory_of_each(device, team)
     micro_batch_size = train.micro_batch_size or largest_micro_batch(
