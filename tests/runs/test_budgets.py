@@ -198,6 +198,11 @@ def test_pace_is_the_median_and_leaves_no_trace(
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_an_eager_pace_has_no_time_of_compiling(dataset: Dataset, tmp_path: Path) -> None:
+    """It would decide that the run is compiled."""
+    assert pace.measure_pace(plan(dataset, tmp_path / "run").config, dataset, CPU).compiling == 0
+
+
 def test_speed_leaves_out_evaluations_saves_and_samples(
     dataset: Dataset, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
