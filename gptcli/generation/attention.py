@@ -15,12 +15,10 @@ from torch import Tensor
 
 from gptcli.errors import UsageError
 from gptcli.generation.logprobs import Candidate, candidate
-from gptcli.generation.residual import residual_stream
+from gptcli.generation.residual import cut, residual_stream
 from gptcli.model.gpt import GPT, Attention, Block
 from gptcli.tokenizer.tokenizer import Tokenizer
 
-MOST_TOKENS = 256
-"""Tokens of a text whose attention is computed: memory grows with their square."""
 MOST_OF_IT, SPREAD = 0.5, 0.75
 """Shares from which on a head is described by the token that it attends to, and by its entropy."""
 
@@ -111,13 +109,12 @@ def attention_maps(model: GPT, tokenizer: Tokenizer, ids: list[int]) -> Attentio
     """Attention of the first tokens of a text. Raises UsageError for a text of less than two tokens."""
     if len(ids) < 2:
         raise UsageError("Attention needs a text of at least two tokens.", "Give a longer text.")
-    most = min(MOST_TOKENS, model.config.block_size)
-    notes = (f"The first {most:,} of {len(ids):,} tokens are used.",) if len(ids) > most else ()
-    states, rotation = residual_stream(model, ids[:most])
+    ids, notes = cut(model, ids)
+    states, rotation = residual_stream(model, ids)
     inputs = zip(model.h, states, strict=False)  # the last state is the last block's output
     scores, visible, probabilities = zip(*(_of_block(block, x, rotation) for block, x in inputs), strict=True)
     return AttentionMaps(
-        tokens=tuple(candidate(tokenizer, token, math.nan) for token in ids[:most]),
+        tokens=tuple(candidate(tokenizer, token, math.nan) for token in ids),
         scores=np.stack(scores),
         visible=np.stack(visible),
         probabilities=np.stack(probabilities),

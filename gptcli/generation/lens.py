@@ -1,4 +1,4 @@
-"""What a model would predict after each of its blocks, and which tokens its embedding puts close together.
+"""The logit lens, a prediction after each block of a model; and the tokens that are closest in its embedding.
 
 Letters: L layers, T tokens, C width, V vocabulary, K alternatives.
 """
@@ -13,13 +13,11 @@ from torch import Tensor
 
 from gptcli.errors import UsageError
 from gptcli.generation.logprobs import Candidate, candidate, likeliest, log_probabilities
-from gptcli.generation.residual import residual_stream
+from gptcli.generation.residual import cut, residual_stream
 from gptcli.model.gpt import GPT
 from gptcli.tokenizer.tokenizer import Tokenizer
 
 ALTERNATIVES = 3
-MOST_TOKENS = 256
-"""Tokens of a text that are looked at: each has a prediction for each layer."""
 NEIGHBOURS = 10
 
 
@@ -65,21 +63,19 @@ class Neighbours:
 
 @torch.inference_mode()
 def logit_lens(model: GPT, tokenizer: Tokenizer, ids: list[int]) -> LogitLens:
-    """What the model would predict after each block, for the first tokens of a text."""
-    most = min(MOST_TOKENS, model.config.block_size)
-    notes = (f"The first {most:,} of {len(ids):,} tokens are used.",) if len(ids) > most else ()
-    states, _ = residual_stream(model, ids[:most])
+    """The prediction after each block, for the first tokens of a text."""
+    ids, notes = cut(model, ids)
+    states, _ = residual_stream(model, ids)
     return LogitLens(
-        tokens=tuple(candidate(tokenizer, token, math.nan) for token in ids[:most]),
-        layers=tuple(_predictions(model, tokenizer, state[0], ids[1:most]) for state in states),
+        tokens=tuple(candidate(tokenizer, token, math.nan) for token in ids),
+        layers=tuple(_predictions(model, tokenizer, state[0], ids[1:]) for state in states),
         notes=notes,
     )
 
 
 def _predictions(model: GPT, tokenizer: Tokenizer, state: Tensor, following: list[int]) -> tuple[Prediction, ...]:
     """The predictions at each position of (T, C), of whose next tokens T - 1 are known."""
-    normed = model.ln_f(state) if model.config.norm_placement == "pre" else state  # (T, C)
-    logprobs = log_probabilities(model.head(normed))  # (T, V)
+    logprobs = log_probabilities(model.head(model.final_norm(state)))  # (T, V)
     values, ids = likeliest(logprobs, ALTERNATIVES, tokenizer.vocab_size)  # 2 of (T, K)
     known = torch.tensor(following, dtype=torch.long, device=logprobs.device)
     own = [*logprobs[: len(known)].gather(1, known[:, None])[:, 0].tolist(), math.nan]

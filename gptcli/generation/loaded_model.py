@@ -155,7 +155,7 @@ class LoadedModel:
         )
 
     def attention(self, text: str) -> AttentionMaps:
-        """How much each token of a text takes from each earlier one, in every layer and head.
+        """The attention of each token of a text to each earlier one, in every layer and head.
 
         A text beyond 256 tokens or the context window is cut. Raises UsageError for a text of less than two tokens,
         and TokenizerError for unknown characters.
@@ -166,7 +166,10 @@ class LoadedModel:
         return attention_maps(self.model, self.tokenizer, self.encode(text).ids)
 
     def lens(self, text: str) -> LogitLens:
-        """What the model would predict after each of its blocks; raises as `attention`, and takes a text as it does."""
+        """The logit lens: a prediction of the next token after each block.
+
+        A text is cut as for `attention`. Raises TokenizerError for unknown characters.
+        """
         return logit_lens(self.model, self.tokenizer, self.encode(text).ids)
 
     def neighbours(self, token: str) -> Neighbours:

@@ -1,4 +1,4 @@
-"""How large activations and gradients are from layer to layer.
+"""Norms of activations and gradients by layer.
 
 Letters: L layers, T tokens, C width.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from gptcli.generation.attention import MOST_TOKENS
+from gptcli.generation.residual import token_limit
 from gptcli.model.gpt import GPT
 
 
@@ -25,15 +25,14 @@ class LayerNorms:
 
 def layer_norms(model: GPT, ids: list[int]) -> LayerNorms:
     """The norms for the first tokens of a text of at least two. The gradients of the weights stay as they are."""
-    ids = ids[: min(MOST_TOKENS, model.config.block_size)]
+    ids = ids[: token_limit(model)]
     device = model.wte.weight.device
     with torch.enable_grad():
         x, rotation = model.embed(torch.tensor([ids[:-1]], device=device), slice(len(ids) - 1))  # (1, T, C)
         states = [x.detach().requires_grad_()]
         for block in model.h:
             states.append(block(states[-1], rotation, None, None))
-        hidden = model.ln_f(states[-1]) if model.config.norm_placement == "pre" else states[-1]
-        loss = model.summed_loss(hidden, torch.tensor([ids[1:]], device=device)) / (len(ids) - 1)
+        loss = model.summed_loss(model.final_norm(states[-1]), torch.tensor([ids[1:]], device=device)) / (len(ids) - 1)
         gradients = torch.autograd.grad(loss, states)  # L + 1 of (1, T, C)
     return LayerNorms(
         tuple(float(state.detach().square().mean().sqrt()) for state in states),

@@ -1,4 +1,4 @@
-"""How a model encodes positions, as a picture.
+"""The position encoding of a model as numbers for a picture.
 
 Letters: T positions, W values of each, C width, D head width.
 """
@@ -23,7 +23,7 @@ class PositionEncoding:
     kind: str
     """`learned`, `sinusoidal` or `rope`, or another of `ModelConfig.position` without values."""
     values: np.ndarray
-    """What is added to the embeddings, (T, C); of `rope` the cosine of each pair's angle, (T, D/2)."""
+    """Vectors added to the embeddings, (T, C); of `rope` the cosine of each pair's angle, (T, D/2)."""
     similarity: np.ndarray
     """Mean cosine between the encodings of two positions by their distance, up to `MOST_DISTANCES` of them. Of `rope`,
     that of a vector and itself rotated by the distance, if all its pairs are equally long."""

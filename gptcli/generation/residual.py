@@ -9,6 +9,21 @@ from torch import Tensor
 
 from gptcli.model.gpt import GPT
 
+MOST_TOKENS = 256
+"""Tokens of a text that are looked at: maps of attention grow with their square, and each has predictions by layer."""
+
+
+def token_limit(model: GPT) -> int:
+    """Number of tokens of a text that are looked at."""
+    return min(MOST_TOKENS, model.config.block_size)
+
+
+def cut(model: GPT, ids: list[int]) -> tuple[list[int], tuple[str, ...]]:
+    """The tokens of a text that are looked at, and a sentence if these are not all."""
+    limit = token_limit(model)
+    notes = (f"The first {limit:,} of {len(ids):,} tokens are used.",) if len(ids) > limit else ()
+    return ids[:limit], notes
+
 
 @torch.inference_mode()
 def residual_stream(model: GPT, ids: Sequence[int]) -> tuple[list[Tensor], Tensor | None]:

@@ -206,9 +206,7 @@ class GPT(nn.Module):
                 x = block(x, rotation, cache, routing)  # (B, T, C)
         if cache is not None:
             cache.advance(T)
-        if self.config.norm_placement == "pre":
-            x = self.ln_f(x)  # (B, T, C)
-        return x
+        return self.final_norm(x)
 
     def embed(self, ids: Tensor, places: slice | Tensor) -> tuple[Tensor, Tensor | None]:
         """Token ids (B, T) at these positions → input of the first block (B, T, C), rotation (2, T, 1, D) if any."""
@@ -218,6 +216,11 @@ class GPT(nn.Module):
         elif self.sinusoids is not None:
             x = x + self.sinusoids[places]
         return x, self.rotations[:, places] if self.rotations is not None else None
+
+    def final_norm(self, x: Tensor) -> Tensor:
+        """Output of the last block (..., C) → final hidden states (..., C); with post-norm blocks they are the same."""
+        normed: Tensor = self.ln_f(x) if self.config.norm_placement == "pre" else x
+        return normed
 
     @property
     def head_weight(self) -> Tensor:

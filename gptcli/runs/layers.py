@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from gptcli.dataset.folder import Dataset
-from gptcli.generation.attention import MOST_TOKENS
 from gptcli.generation.norms import LayerNorms, layer_norms
+from gptcli.generation.residual import token_limit
 from gptcli.model.gpt import GPT
 
 
@@ -16,7 +16,7 @@ def measure_layers(model: GPT, dataset: Dataset) -> LayerNorms | None:
     The passes are apart from training: without dropout, in the dtype of the weights, not compiled, and without the
     gradients of the weights. Leaves the random state of training and the model's mode as they are.
     """
-    count = min(MOST_TOKENS, dataset.val.tokens, model.config.block_size)
+    count = min(token_limit(model), dataset.val.tokens)
     if count < 2:
         return None
     was_training = model.training

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from gptcli.errors import UsageError
-from gptcli.generation import attention
-from gptcli.generation.attention import MOST_TOKENS, AttentionMaps, attention_maps
+from gptcli.generation import residual
+from gptcli.generation.attention import AttentionMaps, attention_maps
 from gptcli.generation.loaded_model import LoadedModel
 from gptcli.generation.placement import bind_submodules
-from gptcli.generation.residual import residual_stream
+from gptcli.generation.residual import MOST_TOKENS, residual_stream
 from gptcli.model.gpt import GPT, Block
 from gptcli.tokenizer.char import char_tokenizer
 from tests.model.reference import assert_close, random_model
@@ -124,7 +124,7 @@ def test_a_long_text_is_cut_at_the_context_window() -> None:
 
 
 def test_a_long_text_is_cut_where_the_context_window_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "MOST_TOKENS", 5)
+    monkeypatch.setattr(residual, "MOST_TOKENS", 5)
     maps = maps_of(random_model(variant("gpt2")))
     assert (len(maps.tokens), MOST_TOKENS) == (5, 256)
 
