@@ -38,7 +38,7 @@ class LengthSpeed:
 
     @property
     def gain(self) -> float:
-        """How many times as fast the token is with the cache."""
+        """Ratio of the two times: the speedup by the cache."""
         return self.uncached_seconds / self.cached_seconds
 
 

@@ -50,7 +50,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Share:
-    """What a part of the model takes of a total."""
+    """Share of a part of the model in a total."""
 
     name: str
     count: int
@@ -104,7 +104,7 @@ class Flops:
     forward_per_token: int
     training_per_token: int
     recomputed_per_token: int
-    """What activation checkpointing adds to training; 0 without it."""
+    """FLOPs that activation checkpointing adds to training; 0 without it."""
     parts: tuple[Share, ...]
     """The forward pass by part."""
     formula: str = FLOPS_FORMULA
@@ -125,7 +125,7 @@ class ModelReport:
 
 @dataclass(frozen=True)
 class Basis:
-    """What memory and FLOPs are computed for; None leaves the choice to the recipe and the machine."""
+    """Settings for which memory and FLOPs are computed; None leaves one to the recipe and the machine."""
 
     batch_size: int | None = None
     """Sequences in a micro-batch, and texts sampled at once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ MOST_RUNS = 8
 
 @dataclass(frozen=True)
 class Inside:
-    """What a trained model does with a text."""
+    """A trained model at work: texts that it generates, and its inside while it reads one."""
 
     samples: tuple[Sample, ...]
     """Texts from an empty prompt, generated for this review with fixed seeds, with the likeliest tokens."""
@@ -118,17 +119,14 @@ def _review(path: Path, text: str | None, *, inside: bool) -> RunReview:
 
 
 def look_inside(model: LoadedModel, text: str | None = None) -> Inside:
-    """What a model does: two texts with fixed seeds, and how it reads a text (default: the first of these).
+    """Two texts with fixed seeds, and the inside of a model while it reads a text (default: the first of these).
 
     Raises as `LoadedModel.attention` does.
     """
     samples = model.generate("", max_new_tokens=SAMPLE_TOKENS, num_samples=SAMPLES, seed=SEED, logprobs=ALTERNATIVES)
     used = text if text is not None else _long_enough([sample.text for sample in samples], model)
     attention = model.attention(used)
-    counts: dict[str, int] = {}
-    for token in attention.tokens:
-        counts[token.text] = counts.get(token.text, 0) + 1
-    frequent = sorted(counts, key=lambda token: -counts[token])
+    frequent = [text for text, _ in Counter(token.text for token in attention.tokens).most_common()]
     return Inside(
         samples=tuple(samples),
         text=used,

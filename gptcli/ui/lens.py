@@ -30,7 +30,7 @@ def show_lens(lens: LogitLens, output: Output) -> None:
 
 
 def layer_names(count: int) -> list[str]:
-    """What each row of a lens reads: `embedding`, `block 0`, …."""
+    """Names of the rows of a lens: `embedding`, `block 0`, …."""
     return ["embedding", *(f"block {number}" for number in range(count - 1))]
 
 

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from gptcli.errors import size, with_prefix
+from gptcli.errors import size
 from gptcli.report.lengths import LengthCost, Lengths
 from gptcli.report.model import ModelReport, Share
-from gptcli.ui.tables import facts, left, operations, right, shape, share, table
+from gptcli.ui.tables import abbreviated, facts, left, operations, right, shape, share, table
 
 BAR = 40
 """Columns of a bar in the plot of FLOPs by length."""
@@ -45,7 +45,7 @@ def model(report: ModelReport) -> list[RenderableType]:
 
 def _subtotals(report: ModelReport) -> RenderableType:
     parameters = report.parameters
-    rows = [_share_row(part) for part in parameters.subtotals]
+    rows = [(_name(part), part.count, share(part.share)) for part in parameters.subtotals]
     notes = []
     if report.config["tied"]:
         notes.append("The head shares the weights of the token embedding.")
@@ -62,8 +62,8 @@ def _subtotals(report: ModelReport) -> RenderableType:
     return Group(made, *notes)
 
 
-def _share_row(part: Share) -> tuple[str, object, str]:
-    return (part.name if part.name != "mlp" else "MLP"), part.count, share(part.share)
+def _name(part: Share) -> str:
+    return "MLP" if part.name == "mlp" else part.name
 
 
 def _memory(report: ModelReport) -> RenderableType:
@@ -103,14 +103,14 @@ def _arithmetic(report: ModelReport) -> RenderableType:
     made = table(
         "Forward pass of a token",
         [*left("part"), *right("FLOPs", "share")],
-        [(name, operations(int(str(count))), part) for name, count, part in map(_share_row, flops.parts)],
+        [(_name(part), operations(part.count), share(part.share)) for part in flops.parts],
         total=("total", operations(flops.forward_per_token), share(1.0)),
     )
     return Group(facts("Arithmetic", rows), "", made)
 
 
 def lengths(report: ModelReport) -> list[RenderableType]:
-    """The costs of attention by length, as a table and as a plot, and where it takes half of the arithmetic."""
+    """The costs of attention by length, as a table and as a plot, and where it takes half of the FLOPs."""
     found, memory = report.lengths, report.memory
     columns = ("tokens", "T × T", "stored", "recomputed", "fused", "cache", "FLOPs/token", "scores")
     made = table(f"Attention of {report.name} by length, one sequence", right(*columns), map(_length_row, found.costs))
@@ -130,7 +130,7 @@ def lengths(report: ModelReport) -> list[RenderableType]:
 def _length_row(cost: LengthCost) -> tuple[object, ...]:
     return (
         cost.length,
-        with_prefix(cost.scores, "").strip(),
+        abbreviated(cost.scores),
         size(cost.stored_bytes),
         size(cost.recomputed_bytes),
         size(cost.fused_bytes),
@@ -150,8 +150,8 @@ def _plot(found: Lengths) -> RenderableType:
         lines.append(line.append(f" {share(cost.attention_share):>7}"))
     lines.append(Text(f"{SCORES} attention scores  {MLP} MLP  {REST} attention matrices, norms and head"))
     crossing = (
-        "The windows keep attention scores below half of the arithmetic at every length."
+        "The windows keep attention scores below half of the FLOPs at every length."
         if found.crossover is None
-        else f"From {found.crossover:,} tokens on, attention scores take at least half of the arithmetic."
+        else f"From {found.crossover:,} tokens on, attention scores take at least half of the FLOPs."
     )
     return Group(*lines, crossing)

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from gptcli.errors import UsageError, counted, size, with_prefix
+from gptcli.errors import UsageError, counted, size
 from gptcli.report.datasets import DatasetList
 from gptcli.report.inspection import CorpusList, PresetList, Report, as_json
 from gptcli.report.machine import MachineReport
@@ -18,7 +18,7 @@ from gptcli.report.text import DatasetReport, TextReport, TokenizerReport, Token
 from gptcli.ui import data_reports, model_costs
 from gptcli.ui.chart import MARK, axis, curve
 from gptcli.ui.console import Output, wording
-from gptcli.ui.tables import facts, left, right, table
+from gptcli.ui.tables import abbreviated, facts, left, right, table
 
 PLOT_WIDTH, PLOT_HEIGHT = 78, 14
 
@@ -137,7 +137,7 @@ def _run_list(report: RunList) -> RenderableType:
 
 
 def _brief(count: int | None) -> str | None:
-    return None if count is None else with_prefix(count, "").replace(" ", "")
+    return None if count is None else abbreviated(count)
 
 
 def _steps(run: RunSummary) -> str:

@@ -114,6 +114,11 @@ def share(part: float) -> str:
     return f"{100 * part:.1f} %"
 
 
+def abbreviated(count: int) -> str:
+    """2_500_000 → "2.5 M"."""
+    return with_prefix(count, "").rstrip()
+
+
 def operations(count: int) -> str:
     """2_500_000 → "2.5 MFLOP"."""
     return with_prefix(count, "FLOP")

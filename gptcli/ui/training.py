@@ -177,7 +177,7 @@ class _Progress:
                 self._console.print(line, soft_wrap=self.live is None)
 
     def _phase(self) -> str:
-        """What the training does now."""
+        """The present activity: training, compiling or evaluating, and saving."""
         phase = "compiling" if self._compiling else "training"
         if self._evaluating:
             phase = f"evaluating {self._evaluating.done / self._evaluating.total:.0%}"
@@ -211,11 +211,18 @@ class _Progress:
         return "" if seconds is None else clock_time(seconds)
 
     def frame(self) -> Frame:
-        """What the live display shows now."""
+        """The present frame of the live display."""
         return Frame(
-            self._max_steps, self._now, self._clock(), self._phase(), self._figures(with_phase=False),
-            self._sample, self.notice, self._losses, self._val_losses,
-        )  # fmt: skip
+            max_steps=self._max_steps,
+            step=self._now,
+            clock=self._clock(),
+            phase=self._phase(),
+            figures=self._figures(with_phase=False),
+            sample=self._sample,
+            notice=self.notice,
+            losses=self._losses,
+            val_losses=self._val_losses,
+        )
 
 
 def summary(end: RunFinished) -> str:

@@ -34,7 +34,7 @@ SHORTEST_BAR = 4
 
 @dataclass
 class Frame:
-    """What the live display shows now."""
+    """The content of the live display at one moment."""
 
     max_steps: int
     step: int

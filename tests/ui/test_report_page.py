@@ -171,10 +171,10 @@ def test_several_runs(run: Path, tmp_path: Path) -> None:
     assert all(chart["names"] == ["a <b> & c", "other"] for chart in charts)
     assert charts[0]["unit"] == "tokens", "a step is not the same in both"
     assert [points[-1][0] for points in charts[0]["xs"]] == [20 * 4 * 16, 20 * 8 * 16]
-    assert "by the byte" in found.text, "they have different characters"
+    assert "in bits per byte" in found.text, "they have different characters"
     alike = report_page(gptcli.review(run, run))
     assert '"unit":"step"' in alike
-    assert "by the byte" not in alike
+    assert "in bits per byte" not in alike
     assert MARKUP not in alike
 
 
@@ -186,6 +186,7 @@ def test_layers_are_curves_where_they_are_logged(review: Review) -> None:
     markup = curves([replace(one, history=replace(one.history, steps=steps))])
     charts = re.findall(r'json">(\{"names":\["embedding.*?)</script>', markup)
     assert len(charts) == 2
+    assert "8 of 25 layers" in markup
     names = json.loads(charts[0])["names"]
     assert names == ["embedding", "block 2", "block 6", "block 9", "block 13", "block 16", "block 20", "block 23"]
 
@@ -249,7 +250,10 @@ def test_chosen_samples() -> None:
     all_of_them = [LoggedSample(step, "") for step in range(50)]
     chosen = [sample.step for sample in samples.chosen(all_of_them)]
     assert (chosen[0], chosen[-1], len(chosen)) == (0, 49, 9)
-    assert chosen == sorted(set(chosen))
+    for count in range(10, 51):
+        steps = [sample.step for sample in samples.chosen(all_of_them[:count])]
+        assert steps == sorted(set(steps))
+        assert (steps[0], steps[-1], len(steps)) == (0, count - 1, 9), count
     assert samples.chosen(all_of_them[:4]) == all_of_them[:4]
 
 

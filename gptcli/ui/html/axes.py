@@ -29,7 +29,7 @@ class Scale:
     log: bool = False
 
     def place(self, value: float) -> float:
-        """Where a value is drawn."""
+        """Place of a value in the drawing."""
         low, high = self.low, self.high
         if self.log:
             low, high, value = math.log(low), math.log(high), math.log(value)

@@ -27,16 +27,16 @@ def memory_bar(memory: Memory) -> str:
 
 def _bar(title: str, parts: Mapping[str, int], in_words: Callable[[int], str]) -> str:
     whole = sum(parts.values())
-    told = [(name, in_words(count), share(count / whole)) for name, count in parts.items()]
+    rows = [(name, in_words(count), share(count / whole)) for name, count in parts.items()]
     spans = "".join(
         f'<span class="f{place % _COLORS}" style="flex:{count}" title="{escaped(f"{name}: {words}, {part}")}"></span>'
-        for place, (count, (name, words, part)) in enumerate(zip(parts.values(), told, strict=True))
+        for place, (count, (name, words, part)) in enumerate(zip(parts.values(), rows, strict=True))
     )
     legend = "".join(
         f'<li><i class="swatch box f{place % _COLORS}"></i>{escaped(name)} {words} ({part})</li>'
-        for place, (name, words, part) in enumerate(told)
+        for place, (name, words, part) in enumerate(rows)
     )
-    label = escaped(f"{title}: {', '.join(f'{name} {words}' for name, words, _ in told)}")
+    label = escaped(f"{title}: {', '.join(f'{name} {words}' for name, words, _ in rows)}")
     return (
         f"<h3>{escaped(title)}: {escaped(in_words(whole))}</h3>\n"
         f'<div class="bar" role="img" aria-label="{label}">{spans}</div>\n<ul class="legend">{legend}</ul>\n'

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gptcli.ui.html.axes import Scale, label, linear, logarithmic
-from gptcli.ui.html.page import escaped
+from gptcli.ui.html.page import data, escaped
 
 Point = tuple[float, float]
 
@@ -58,9 +57,7 @@ class Chart:
             return ""
         x, y = self._scales(lines)
         legend = "".join(
-            f'<span><i class="swatch c{one.line.color} d{_dash(one.line)}"></i>{escaped(one.line.name)}</span> '
-            for one in lines
-            if len(lines) > 1
+            f"<span>{swatch(one.line.color)}{escaped(one.line.name)}</span> " for one in lines if len(lines) > 1
         )
         values = {
             "names": [one.line.name for one in lines],
@@ -71,7 +68,6 @@ class Chart:
             "to": x.high,
             "unit": self.x_unit,
         }
-        content = json.dumps(values, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
         scale = ", logarithmic" if y.log else ""
         words = escaped(self._in_words(lines))
         return (
@@ -82,8 +78,7 @@ class Chart:
             f"{self._axes(x, y)}{''.join(part for one in lines for part in one.drawn(x, y))}"
             f"{''.join(self._marks(x, y))}"
             f'<line class="cursor" y1="{TOP}" y2="{HEIGHT - BOTTOM}" visibility="hidden"/></svg>\n'
-            f'<output aria-live="polite"></output>'
-            f'<script type="application/json">{content}</script></figure>\n'
+            f'<output aria-live="polite"></output>{data(values)}</figure>\n'
         )
 
     def _scales(self, lines: Sequence[_Thinned]) -> tuple[Scale, Scale]:
@@ -161,12 +156,17 @@ class _Thinned:
             yield f'<path class="band f{self.line.color}" d="M{"L".join([*there, *back])}Z"/>'
         places = [f"{x.place(px):.1f},{y.place(py):.1f}" for px, py in self.points]
         kind = "line thin" if self.line.thin else "line"
-        yield f'<path class="{kind} c{self.line.color} d{_dash(self.line)}" d="M{"L".join(places)}"/>'
+        yield f'<path class="{kind} c{self.line.color} d{_dash(self.line.color)}" d="M{"L".join(places)}"/>'
         if len(places) <= FEW_POINTS and not self.line.thin:
             for px, py in (place.split(",") for place in places):
                 yield f'<circle class="dot f{self.line.color}" cx="{px}" cy="{py}" r="2.4"/>'
 
 
-def _dash(line: Line) -> int:
-    """The dashes of a line, so that colors are not all that tells lines apart."""
-    return line.color % 4
+def swatch(color: int) -> str:
+    """The sign of a line in a legend."""
+    return f'<i class="swatch c{color} d{_dash(color)}"></i>'
+
+
+def _dash(color: int) -> int:
+    """The dashes of a line, so that lines do not differ by color alone."""
+    return color % 4

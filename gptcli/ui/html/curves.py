@@ -10,7 +10,7 @@ from gptcli.ui.html.chart import Chart, Line, Mark, Point
 from gptcli.ui.lens import layer_names
 
 COLORS = 8
-"""Lines of a chart that can be told apart."""
+"""Lines of a chart at most: the colors of `page.css`."""
 _FIGURES: dict[str, tuple[str, Callable[[LoggedStep], float | None], bool, bool]] = {
     "Learning rate": ("per update", lambda step: step.lr, False, True),
     "Speed": ("tokens per second", lambda step: step.tokens_per_second, False, True),
@@ -51,7 +51,8 @@ def _layers(history: History) -> Iterator[Chart]:
         lines = [
             Line(names[layer], [(step, row[layer]) for step, row in found], color) for color, layer in enumerate(shown)
         ]
-        yield Chart(title, unit, "step", lines, log=True, resumes=history.resumes)
+        some = f"; {len(shown)} of {count} layers" if len(shown) < count else ""
+        yield Chart(title, unit + some, "step", lines, log=True, resumes=history.resumes)
 
 
 def _several(runs: Sequence[RunReview]) -> Iterator[Chart]:
@@ -68,16 +69,12 @@ def _several(runs: Sequence[RunReview]) -> Iterator[Chart]:
         validation.append(Line(name, points, number))
         best += [Mark(point, "", number) for point in sorted(points, key=lambda point: point[1])[:1]]
     yield Chart("Validation loss", loss_unit, unit, validation, log=True, best=best)
-    figures = {"Training loss": ("nats per token", _training_loss, True, False)} | _FIGURES
+    figures = {"Training loss": ("nats per token", lambda step: step.loss, True, False)} | _FIGURES
     for title, (value_unit, value, log, from_zero) in figures.items():
         lines = [
             Line(name, _points(run, value, scale), number, thin=True) for number, (run, scale, name) in enumerate(own)
         ]
         yield Chart(title, value_unit, unit, lines, log=log, from_zero=from_zero)
-
-
-def _training_loss(step: LoggedStep) -> float | None:
-    return step.loss
 
 
 def _points(run: RunReview, value: Callable[[LoggedStep], float | None], scale: int) -> list[Point]:

@@ -65,7 +65,7 @@ def attention(maps: AttentionMaps) -> str:
         f'from token to token">{tokens}</div>\n<p id="attention-says" aria-live="polite"></p></div>\n'
         f'<div class="large"><h3>Head <span id="head-name">{_name(first)}</span></h3>\n'
         f'<canvas id="map" role="img" aria-label="{label}"></canvas></div>\n</div>\n'
-        f"{data('attention-data', _attention_data(maps, heads, count))}"
+        f"{data(_attention_data(maps, heads, count), 'attention-data')}"
     )
 
 
@@ -176,7 +176,7 @@ def norms(found: LayerNorms) -> str:
 
 
 def positions(encoding: PositionEncoding) -> str:
-    """The values of each position as a picture, and how alike positions are by their distance."""
+    """The values of each position as a picture, and the similarity of two positions by their distance."""
     if not encoding.values.size:
         return '<p class="note">This model has no position encoding.</p>\n'
     T, W = encoding.values.shape
@@ -189,8 +189,8 @@ def positions(encoding: PositionEncoding) -> str:
         "learned": "what was learned for one element of the embedding",
         "sinusoidal": "a sine or cosine that is added to one element of the embedding",
     }[encoding.kind]
-    alike = [(distance, float(value)) for distance, value in enumerate(encoding.similarity)]
-    chart = Chart("Likeness of two positions", "cosine", "distance in tokens", [Line("likeness", alike, 0)])
+    similarity = [(distance, float(value)) for distance, value in enumerate(encoding.similarity)]
+    chart = Chart("Similarity of two positions", "cosine", "distance in tokens", [Line("similarity", similarity, 0)])
     label = escaped(f"Position encoding: {T:,} positions from left to right, {W:,} values from top to bottom")
     return (
         f"<p>Positions are <strong>{escaped(encoding.kind)}</strong>. Each row is {what}; "
@@ -200,7 +200,7 @@ def positions(encoding: PositionEncoding) -> str:
         f'<canvas class="picture" role="img" aria-label="{label}" data-map="positions-data"></canvas>'
         f'<div class="ends unit"><span>position 0</span><span>{T - 1:,}</span></div></figure>\n'
         f"{chart.markup()}</div>\n"
-        + data("positions-data", {"width": len(columns), "height": len(rows), "values": values})
+        + data({"width": len(columns), "height": len(rows), "values": values}, "positions-data")
     )
 
 

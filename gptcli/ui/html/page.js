@@ -1,5 +1,5 @@
-// What pages do when a pointer or a key asks: read values off charts, show the likeliest tokens, and walk through
-// attention. Texts become text nodes only, never markup.
+// Reading values off charts, showing the likeliest tokens, and walking through attention, by pointer or keys. Texts
+// become text nodes only, never markup.
 "use strict";
 
 const data = (id) => JSON.parse(document.getElementById(id).textContent);

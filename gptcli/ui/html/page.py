@@ -41,20 +41,20 @@ def escaped(value: object) -> str:
     return escape(one_line(str(value)))
 
 
-def data(name: str, value: Any) -> str:
-    """Values for the script, under an id; no text in them ends the element."""
+def data(value: Any, name: str | None = None) -> str:
+    """Values for the script, under an id if they have a name; no text in them ends the element."""
     content = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    return f'<script type="application/json" id="{name}">{content}</script>\n'
+    identity = "" if name is None else f' id="{name}"'
+    return f'<script type="application/json"{identity}>{content}</script>\n'
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]], numbers: Iterable[int] = ()) -> str:
     """A table from cells of markup; the columns `numbers` are aligned to the right."""
-    right = set(numbers)
+    classes = dict.fromkeys(numbers, ' class="n"')
 
     def line(cells: Iterable[str], kind: str) -> str:
-        classes = (' class="n"' if place in right else "" for place in range(1000))
         scope = ' scope="col"' if kind == "th" else ""
-        parts = (f"<{kind}{css}{scope}>{cell}</{kind}>" for css, cell in zip(classes, cells, strict=False))
+        parts = (f"<{kind}{classes.get(place, '')}{scope}>{cell}</{kind}>" for place, cell in enumerate(cells))
         return f"<tr>{''.join(parts)}</tr>\n"
 
     body = "".join(line(row, "td") for row in rows)

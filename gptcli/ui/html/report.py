@@ -7,19 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from gptcli.config.values import flatten
-from gptcli.errors import duration, size, with_prefix
+from gptcli.errors import duration, size
 from gptcli.model.loss import perplexity
 from gptcli.report.review import Inside, Review, RunReview
 from gptcli.report.run import RunReport
 from gptcli.ui.console import wording
 from gptcli.ui.html import inside, samples
 from gptcli.ui.html.bars import memory_bar, parameter_bar
+from gptcli.ui.html.chart import swatch
 from gptcli.ui.html.curves import curves, different_tokens, run_names
 from gptcli.ui.html.page import escaped, page, table
+from gptcli.ui.tables import abbreviated, operations
 
 SHORT_FROM = 1_000_000
 """Counts from here on have three digits and a prefix."""
-_PER_BYTE = "<p>These runs have different tokens, so their validation losses are compared by the byte of text.</p>\n"
+_PER_BYTE = "<p>These runs have different tokens, so their validation losses are compared in bits per byte.</p>\n"
 Section = tuple[str, str]
 """Heading and markup."""
 
@@ -101,7 +103,7 @@ def _inside(found: Inside) -> list[Section]:
     return [
         (
             "Samples by surprise",
-            "<p>Two texts that the model generates now, with its best weights. A color is the surprise of a token; "
+            "<p>Two texts that the best weights generated for this page. Colors show the surprise of each token; "
             "point at it, or use the arrow keys, for the five tokens that were likeliest in its place.</p>\n"
             + samples.by_surprise(found.samples),
         ),
@@ -119,7 +121,7 @@ def _inside(found: Inside) -> list[Section]:
         ("Neighbours in the embedding", inside.neighbours(found.neighbours)),
         (
             "Norms by layer",
-            "<p>The size of what flows from block to block for the same text, and of the gradient that comes back: "
+            "<p>The size of the residual stream after each block for the same text, and the norm of its gradient: "
             "where gradients vanish, the right curve falls towards the first block.</p>\n" + inside.norms(found.norms),
         ),
         ("Positions", inside.positions(found.positions)),
@@ -163,7 +165,7 @@ def _commands(run: RunReport) -> str:
 def _comparison(review: Review, names: Sequence[str]) -> list[Section]:
     rows = [
         (
-            f'<i class="swatch c{place} d{place % 4}"></i>{escaped(name)}',
+            swatch(place) + escaped(name),
             escaped(one.run.summary.state),
             "–" if one.run.summary.best_val_loss is None else f"{one.run.summary.best_val_loss:.4f}",
             _bits_per_byte(one),
@@ -171,13 +173,13 @@ def _comparison(review: Review, names: Sequence[str]) -> list[Section]:
             f"{one.run.summary.step or 0:,}",
             _short(one.run.tokens),
             f"{one.run.model.parameters.total:,}",
-            with_prefix(one.run.tokens * one.run.model.flops.training_per_token, "FLOP"),
+            "–" if one.run.summary.flops is None else operations(one.run.summary.flops),
             duration(one.run.seconds),
             size(one.run.summary.bytes),
         )
         for place, (name, one) in enumerate(zip(names, review.runs, strict=True))
     ]
-    results = "best loss", "bits per byte", "at step", "steps", "tokens", "parameters", "arithmetic", "time", "size"
+    results = "best loss", "bits per byte", "at step", "steps", "tokens", "parameters", "FLOPs", "time", "size"
     settings = [(escaped(one.key), *(_cell(value) for value in one.values)) for one in review.differences]
     texts = "".join(
         f"<h3>{escaped(name)}</h3>\n{samples.last(one.history)}" for name, one in zip(names, review.runs, strict=True)
@@ -205,4 +207,4 @@ def _cell(value: Any) -> str:
 
 def _short(count: int) -> str:
     """89,328 → 89,328; 125,000,000 → 125 M."""
-    return f"{count:,}" if count < SHORT_FROM else with_prefix(count, "").strip()
+    return f"{count:,}" if count < SHORT_FROM else abbreviated(count)

@@ -21,7 +21,9 @@ def over_time(history: History) -> str:
     """Samples of the log, at most nine: the first, the last, and some between."""
     if not history.samples:
         return f"{_NO_SAMPLES} <code>gptcli train … --sample-every 100</code> generates one every 100 steps.</p>\n"
-    return f'<div class="cards">\n{"".join(_card(one, history) for one in chosen(history.samples))}</div>\n'
+    shown, count = chosen(history.samples), len(history.samples)
+    note = f'<p class="note">{len(shown)} of {count:,} samples.</p>\n' if count > len(shown) else ""
+    return f'{note}<div class="cards">\n{"".join(_card(one, history) for one in shown)}</div>\n'
 
 
 def last(history: History) -> str:
@@ -35,8 +37,8 @@ def chosen(samples: Sequence[LoggedSample]) -> list[LoggedSample]:
     """At most `MOST_SAMPLES`, the first and the last among them; early ones lie closer, where more changes."""
     if len(samples) <= MOST_SAMPLES:
         return list(samples)
-    places = {round((len(samples) - 1) * (number / (MOST_SAMPLES - 1)) ** 2) for number in range(MOST_SAMPLES)}
-    return [samples[place] for place in sorted(places)]
+    wanted = (round((len(samples) - 1) * (number / (MOST_SAMPLES - 1)) ** 2) for number in range(MOST_SAMPLES))
+    return [samples[max(number, place)] for number, place in enumerate(wanted)]
 
 
 def _card(sample: LoggedSample, history: History) -> str:
@@ -73,5 +75,5 @@ def _colored(sample: Sample) -> str:
     label = f"Sample {sample.index + 1}; the arrow keys go from token to token"
     return (
         f'<div class="card wide"><h3>Seed {sample.seed}</h3><div class="text" tabindex="0" role="group" '
-        f'aria-label="{escaped(label)}" data-surprise="{name}">{tokens}</div></div>\n{data(name, values)}'
+        f'aria-label="{escaped(label)}" data-surprise="{name}">{tokens}</div></div>\n{data(values, name)}'
     )
