@@ -1,8 +1,8 @@
-"""Take the pictures of gallery.md, from the runs of its commands in the working directory.
+"""Take the pictures of gallery.md, from the runs of its commands under runs/.
 
-    python docs/generate_gallery.py
+    python -m docs.generate_gallery
 
-It needs a Chromium. The commands that train stand in the page; they take some minutes.
+It needs a Chromium. Train the runs first, with the commands of gallery.md; that takes some minutes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import pty
 import subprocess
 import sys
 import tempfile
+from io import StringIO
 from pathlib import Path
 
 from rich.console import Console
@@ -33,18 +34,19 @@ def main() -> None:
     program = find_browser()
     assert program, "no Chromium here"
     PICTURES.mkdir(exist_ok=True)
-    run("gptcli", "report", "runs/python-docs", "--text", TEXT, "-o", "report.html")
-    run("gptcli", "report", "runs/python-docs", "runs/gpt2-bpe", "-o", "both.html")
-    run("gptcli", "report", "runs/post-norm", "-o", "post.html")
-    with tempfile.TemporaryDirectory() as folder, running_browser(program, Path(folder)) as browser:
-        tab = browser.new_page()
-        of_pages(tab)
-        of_terminals(tab, Path(folder))
+    with tempfile.TemporaryDirectory() as name, running_browser(program, Path(name)) as browser:
+        folder, tab = Path(name), browser.new_page()
+        of_pages(tab, folder)
+        of_terminals(tab, folder)
 
 
-def of_pages(tab: Page) -> None:
+def of_pages(tab: Page, folder: Path) -> None:
     """Sections of the pages."""
-    tab.open(Path("report.html"), width=1100)
+    one, two, post = folder / "report.html", folder / "both.html", folder / "post.html"
+    run("gptcli", "report", "runs/python-docs", "--text", TEXT, "-o", str(one))
+    run("gptcli", "report", "runs/python-docs", "runs/gpt2-bpe", "-o", str(two))
+    run("gptcli", "report", "runs/post-norm", "-o", str(post))
+    tab.open(one, width=1100)
     part(tab, "report", "header", "[aria-labelledby=curves]")
     part(tab, "samples-over-time", "[aria-labelledby=samples-over-time]")
     tab.point_at("[data-surprise] [data-token='23']")
@@ -52,11 +54,11 @@ def of_pages(tab: Page) -> None:
     tab.point_at("#attention-text [data-token='21']")
     part(tab, "attention", "[aria-labelledby=attention]")
     part(tab, "logit-lens", "[aria-labelledby=logit-lens]")
-    tab.open(Path("report.html"), width=1100, dark=True)
+    tab.open(one, width=1100, dark=True)
     part(tab, "positions-dark", "[aria-labelledby=positions]")
-    tab.open(Path("post.html"), width=1100)
+    tab.open(post, width=1100)
     part(tab, "layers", ".charts figure:nth-of-type(5)", ".charts figure:nth-of-type(6)")
-    tab.open(Path("both.html"), width=1100)
+    tab.open(two, width=1100)
     part(tab, "two-runs", "[aria-labelledby=runs]", "[aria-labelledby=curves]")
 
 
@@ -104,7 +106,7 @@ def on_terminal(*command: str) -> str:
 
 def as_html(output: str) -> str:
     """Colored output of a terminal as markup."""
-    console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115
+    console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True)
     console.print(Text.from_ansi(output))
     return console.export_html(inline_styles=True, code_format="{code}")
 

@@ -3,7 +3,7 @@
 The form follows Hoffmann et al. 2022 (arXiv:2203.15556): a level that the text sets, and terms that fall with the size
 of the model, the length of the training and the size of the text. A penalty is added for memorizing, as in Lovelace et
 al. 2026 (arXiv:2605.01640): beyond a number of passes that grows with dropout, reading a text again does harm.
-docs/recipes.md has the trainings, the fit and its errors.
+docs/recipes.md has the errors of the fit, docs/recipes.jsonl the trainings.
 """
 
 from __future__ import annotations
