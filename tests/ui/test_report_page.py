@@ -186,7 +186,7 @@ def test_layers_are_curves_where_they_are_logged(review: Review) -> None:
     markup = curves([replace(one, history=replace(one.history, steps=steps))])
     charts = re.findall(r'json">(\{"names":\["embedding.*?)</script>', markup)
     assert len(charts) == 2
-    assert "8 of 25 layers" in markup
+    assert "8 of 25 shown" in markup
     names = json.loads(charts[0])["names"]
     assert names == ["embedding", "block 2", "block 6", "block 9", "block 13", "block 16", "block 20", "block 23"]
 
@@ -240,6 +240,14 @@ def test_long_curves_are_averaged_and_show_their_range() -> None:
     assert 'class="band' in markup
     short = Chart("Loss", "nats", "step", [Line("training", points[:100], 0)]).markup()
     assert 'class="band' not in short
+
+
+def test_ticks_of_counts_are_whole_numbers() -> None:
+    markup = Chart(
+        "Similarity", "cosine", "distance in tokens", [Line("similarity", [(0, 1.0), (15, 0.5)], 0)]
+    ).markup()
+    ticks = re.findall(r'text-anchor="middle">([^<]+)<', markup)
+    assert ticks == ["0", "5", "10", "15"]
 
 
 def test_a_chart_without_points_is_left_out() -> None:

@@ -86,7 +86,8 @@ class Chart:
         lows = [low for one in lines for _, low, _ in one.band] + [py for one in lines for _, py in one.points]
         highs = [high for one in lines for _, _, high in one.band] + [py for one in lines for _, py in one.points]
         x = linear(0, max(xs), LEFT, WIDTH - RIGHT)
-        x = Scale(0, max(xs) or 1.0, x.start, x.stop, tuple(tick for tick in x.ticks if tick <= max(xs)))
+        counts = tuple(tick for tick in x.ticks if tick <= max(xs) and tick.is_integer())  # steps, tokens or blocks
+        x = Scale(0, max(xs) or 1.0, x.start, x.stop, counts)
         low, high = min(lows), max(highs)
         if self.log and low > 0:
             return x, logarithmic(low, high, HEIGHT - BOTTOM, TOP)

@@ -51,7 +51,7 @@ def _layers(history: History) -> Iterator[Chart]:
         lines = [
             Line(names[layer], [(step, row[layer]) for step, row in found], color) for color, layer in enumerate(shown)
         ]
-        some = f"; {len(shown)} of {count} layers" if len(shown) < count else ""
+        some = f"; {len(shown)} of {count} shown" if len(shown) < count else ""
         yield Chart(title, unit + some, "step", lines, log=True, resumes=history.resumes)
 
 

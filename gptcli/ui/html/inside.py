@@ -166,7 +166,7 @@ def norms(found: LayerNorms) -> str:
     """Activations and gradients by layer, as curves."""
     charts = (
         ("Activations", "root mean square of the residual stream", found.activations),
-        ("Gradients", "norm of the loss's gradient by the residual stream", found.gradients),
+        ("Gradients", "norm of the gradient there", found.gradients),
     )
     drawn = (
         Chart(title, unit, "blocks so far", [Line(title.lower(), list(enumerate(values)), 0)], log=True)
