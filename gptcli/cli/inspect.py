@@ -72,10 +72,10 @@ def inspect(
             rich_help_panel=INSIDE_PANEL,
         ),
     ] = None,
-    neighbours: Annotated[
+    neighbors: Annotated[
         str | None,
         typer.Option(
-            "--neighbours",
+            "--neighbors",
             metavar="TOKEN",
             help="The tokens closest to one in the embedding.",
             rich_help_panel=INSIDE_PANEL,
@@ -99,7 +99,7 @@ def inspect(
     from gptcli.ui.reports import show_report
 
     output = Output(quiet, verbose, json, no_color)
-    asked = {"attention": attention, "head": head, "lens": lens, "neighbours": neighbours}
+    asked = {"attention": attention, "head": head, "lens": lens, "neighbors": neighbors}
     if inside := {name: text for name, text in asked.items() if text is not None}:
         others = {"preset": preset, "family": family, "vocab_size": vocab_size, "batch_size": batch_size}
         others |= {"length": length, "lengths": lengths or None, "machine": machine or None}
@@ -128,11 +128,11 @@ def inspect(
 
 
 def _look_inside(things: list[str], asked: dict[str, str], others: dict[str, Any], output: Output) -> None:
-    """Show one of `--attention`, `--lens` and `--neighbours`, which load the model."""
+    """Show one of `--attention`, `--lens` and `--neighbors`, which load the model."""
     import gptcli
     from gptcli.errors import UsageError
     from gptcli.ui.attention import show_attention
-    from gptcli.ui.lens import show_lens, show_neighbours
+    from gptcli.ui.lens import show_lens, show_neighbors
 
     head = asked.pop("head", None)
     if head is not None and "attention" not in asked:
@@ -141,7 +141,7 @@ def _look_inside(things: list[str], asked: dict[str, str], others: dict[str, Any
         if value is not None:
             raise UsageError(f"`{name}` does not go with `{next(iter(asked))}`.", f"Leave out `{name}`.")
     if len(asked) > 1 or len(things) > 1:
-        raise UsageError("One look inside one run at a time.", "Give one run, and `attention`, `lens` or `neighbours`.")
+        raise UsageError("One look inside one run at a time.", "Give one run, and `attention`, `lens` or `neighbors`.")
     model = gptcli.load(*things, device="cpu", dtype="float32", quiet=output.quiet)
     for note in ([] if things else [f"Inspecting {model.path}, the newest run."]) + [*model.notes]:
         output.note(note)
@@ -152,4 +152,4 @@ def _look_inside(things: list[str], asked: dict[str, str], others: dict[str, Any
     elif what == "lens":
         show_lens(model.lens(text), output)
     else:
-        show_neighbours(model.neighbours(text), output)
+        show_neighbors(model.neighbors(text), output)

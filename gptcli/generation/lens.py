@@ -18,7 +18,7 @@ from gptcli.model.gpt import GPT
 from gptcli.tokenizer.tokenizer import Tokenizer
 
 ALTERNATIVES = 3
-NEIGHBOURS = 10
+NEIGHBORS = 10
 
 
 @dataclass(frozen=True)
@@ -47,18 +47,18 @@ class LogitLens:
 
 
 @dataclass(frozen=True)
-class Neighbour:
+class Neighbor:
     token: Candidate
     similarity: float
     """Cosine between the embeddings, -1 to 1."""
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class Neighbors:
     """The tokens whose embeddings are closest to that of a token, closest first."""
 
     token: Candidate
-    nearest: tuple[Neighbour, ...]
+    nearest: tuple[Neighbor, ...]
 
 
 @torch.inference_mode()
@@ -87,7 +87,7 @@ def _predictions(model: GPT, tokenizer: Tokenizer, state: Tensor, following: lis
 
 
 @torch.inference_mode()
-def neighbours(model: GPT, tokenizer: Tokenizer, ids: list[int]) -> Neighbours:
+def neighbors(model: GPT, tokenizer: Tokenizer, ids: list[int]) -> Neighbors:
     """The tokens closest to a token in the embedding. Raises UsageError if `ids` are several tokens.
 
     Ids that no text has, whose embeddings were never trained, are left out.
@@ -103,9 +103,9 @@ def neighbours(model: GPT, tokenizer: Tokenizer, ids: list[int]) -> Neighbours:
     left_out = ~torch.as_tensor(tokenizer.emittable, device=similarity.device)
     left_out[token] = True
     similarity = similarity.masked_fill(left_out, -math.inf)
-    values, nearest = similarity.topk(min(NEIGHBOURS, int((~left_out).sum())))
+    values, nearest = similarity.topk(min(NEIGHBORS, int((~left_out).sum())))
     found = zip(nearest.tolist(), values.tolist(), strict=True)
-    return Neighbours(
+    return Neighbors(
         candidate(tokenizer, token, math.nan),
-        tuple(Neighbour(candidate(tokenizer, other, math.nan), value) for other, value in found),
+        tuple(Neighbor(candidate(tokenizer, other, math.nan), value) for other, value in found),
     )

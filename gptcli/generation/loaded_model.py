@@ -20,7 +20,7 @@ from gptcli.errors import OutOfMemoryError, UsageError, counted
 from gptcli.generation.attention import AttentionMaps, attention_maps
 from gptcli.generation.context_window import require_memory
 from gptcli.generation.cuda_graphs import GraphDecoders
-from gptcli.generation.lens import LogitLens, Neighbours, logit_lens, neighbours
+from gptcli.generation.lens import LogitLens, Neighbors, logit_lens, neighbors
 from gptcli.generation.placement import cpu_threads, decoding_threads, place
 from gptcli.generation.prompt import Prompt, encode_prompt
 from gptcli.generation.scoring import Scores, score_texts
@@ -172,9 +172,9 @@ class LoadedModel:
         """
         return logit_lens(self.model, self.tokenizer, self.encode(text).ids)
 
-    def neighbours(self, token: str) -> Neighbours:
+    def neighbors(self, token: str) -> Neighbors:
         """The ten tokens closest to a token in the embedding. Raises UsageError for a text of several tokens."""
-        return neighbours(self.model, self.tokenizer, self.encode(token).ids)
+        return neighbors(self.model, self.tokenizer, self.encode(token).ids)
 
     def describe(self, texts: int = 1) -> str:
         """One line about the model while it decodes `texts` texts at once: weights, dtype, device, threads on a CPU."""

@@ -2,7 +2,7 @@
 
 GPT-2 stores queries, keys and values in one matrix. Llama and its relatives store three, and separate the gate and the
 up projection of SwiGLU. The experts of a layer are stacked into one tensor. For rope, llama.cpp's Llama pairs
-neighbouring elements of a head, while we, Hugging Face and llama.cpp's Qwen3 pair the two halves: the rows of Llama's
+neighboring elements of a head, while we, Hugging Face and llama.cpp's Qwen3 pair the two halves: the rows of Llama's
 queries and keys are reordered.
 
 Letters: C model width, D head width, E experts, W MLP width.

@@ -1,6 +1,6 @@
 """A mixture of experts: several MLPs, and a router that sends each token through a few of them.
 
-No token is dropped for lack of capacity: its result would then depend on its neighbours, and cached and uncached passes
+No token is dropped for lack of capacity: its result would then depend on its neighbors, and cached and uncached passes
 would differ.
 
 Letters: B sequences, T tokens each, N = B·T, C width, E experts, K active ones, M = N·K choices.

@@ -34,7 +34,7 @@ INITIAL_DEVIATION = 0.02
 class Attention(nn.Module):
     """Causal multi-head self-attention (Vaswani et al. 2017).
 
-    With fewer key and value heads than query heads, neighbouring query heads share one (Ainslie et al. 2023, "GQA").
+    With fewer key and value heads than query heads, neighboring query heads share one (Ainslie et al. 2023, "GQA").
     Queries and keys may be normalized (Henry et al. 2020, "QKNorm") and rotated by their position.
     """
 

@@ -36,7 +36,7 @@ def rotate(x: Tensor, rotation: Tensor) -> Tensor:
 
     Elements i and i + D/2 of a head are the coordinates of a point, rotated by an angle proportional to the position,
     so that the product of a query and a key depends only on their distance. Hugging Face's models pair the halves of a
-    head in the same way, others pair neighbours.
+    head in the same way, others pair neighbors.
     """
     cos, sin = rotation.to(x.dtype).unbind(0)  # 2 of (T, 1, D)
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)

@@ -14,7 +14,7 @@ from gptcli.checkpoints.run_folder import is_run, newest_run
 from gptcli.config.values import flatten
 from gptcli.errors import ModelFolderError, UsageError
 from gptcli.generation.attention import AttentionMaps
-from gptcli.generation.lens import LogitLens, Neighbours
+from gptcli.generation.lens import LogitLens, Neighbors
 from gptcli.generation.loaded_model import LoadedModel, load
 from gptcli.generation.norms import LayerNorms, layer_norms
 from gptcli.generation.positions import PositionEncoding, position_encoding
@@ -25,8 +25,8 @@ from gptcli.report.run import RunReport, describe_run
 
 SAMPLES, SAMPLE_TOKENS, ALTERNATIVES = 2, 160, 5
 """Texts that are generated for a review, their length, and the likeliest tokens that are kept at each step."""
-NEIGHBOUR_TOKENS = 6
-"""Tokens of a text whose neighbours are looked up: the most frequent ones."""
+NEIGHBOR_TOKENS = 6
+"""Tokens of a text whose neighbors are looked up: the most frequent ones."""
 SEED = 1
 MOST_RUNS = 8
 
@@ -41,7 +41,7 @@ class Inside:
     """The text of `attention`, `lens` and `norms`: the one that was given, or the first sample."""
     attention: AttentionMaps
     lens: LogitLens
-    neighbours: tuple[Neighbours, ...]
+    neighbors: tuple[Neighbors, ...]
     """Of the most frequent tokens of the text."""
     norms: LayerNorms
     positions: PositionEncoding
@@ -76,7 +76,7 @@ def review(*runs: str | Path, text: str | None = None, quiet: bool = True) -> Re
     """Read one run, or several to compare; default: the newest. Nothing in their folders changes.
 
     A run may be in training. For a single one the model is loaded on the CPU, generates two texts, and reads `text`
-    (default: the first of these) for attention, logit lens and neighbours.
+    (default: the first of these) for attention, logit lens and neighbors.
 
     Raises UsageError for what is no run, and GptcliError for a run that cannot be read.
 
@@ -132,7 +132,7 @@ def look_inside(model: LoadedModel, text: str | None = None) -> Inside:
         text=used,
         attention=attention,
         lens=model.lens(used),
-        neighbours=tuple(_neighbours(model, frequent)),
+        neighbors=tuple(_neighbors(model, frequent)),
         norms=layer_norms(model.model, [token.id for token in attention.tokens]),
         positions=position_encoding(model.model),
     )
@@ -146,11 +146,11 @@ def _long_enough(texts: Sequence[str], model: LoadedModel) -> str:
     raise ModelFolderError("It generates texts of less than two tokens.", "Give a text with `text`.")
 
 
-def _neighbours(model: LoadedModel, tokens: Sequence[str]) -> list[Neighbours]:
-    """Neighbours of the first few of these tokens that are one token by themselves: no part of a character is."""
+def _neighbors(model: LoadedModel, tokens: Sequence[str]) -> list[Neighbors]:
+    """Neighbors of the first few of these tokens that are one token by themselves: no part of a character is."""
     whole = [token for token in tokens if token.strip() and "\N{REPLACEMENT CHARACTER}" not in token]
     single = [token for token in whole if len(model.encode(token).ids) == 1]
-    return [model.neighbours(token) for token in single[:NEIGHBOUR_TOKENS]]
+    return [model.neighbors(token) for token in single[:NEIGHBOR_TOKENS]]
 
 
 def _differences(runs: Sequence[RunReport]) -> tuple[Setting, ...]:

@@ -33,7 +33,7 @@ DEFAULT_SECONDS_ELSEWHERE = 600.0
 FEWEST_STEPS = 40
 """Updates that a model must be able to make in the time to be worth a measurement."""
 STEPS_RATIO = 1.05
-"""Ratio of neighbouring numbers of updates that are compared."""
+"""Ratio of neighboring numbers of updates that are compared."""
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ class _Bucket:
 
 
 def _buckets(parameters: Sequence[nn.Parameter]) -> list[_Bucket]:
-    """Neighbours of one dtype and device, up to `BUCKET_BYTES` together."""
+    """Neighbors of one dtype and device, up to `BUCKET_BYTES` together."""
     found: list[list[nn.Parameter]] = []
     size = 0
     for parameter in parameters:

@@ -17,7 +17,7 @@ MAX_POINTS = 2048
 
 
 class Points:
-    """Points (x, y) with x in 0 … `x_end`, of any number in bounded memory: neighbours are averaged as they arrive.
+    """Points (x, y) with x in 0 … `x_end`, of any number in bounded memory: neighbors are averaged as they arrive.
 
     Up to `MAX_POINTS` steps of a training stay as they are.
     """
@@ -25,7 +25,7 @@ class Points:
     def __init__(self, x_end: float) -> None:
         self._x_end = x_end
         self.added = 0
-        """Points that were added, of which neighbours may share a mean."""
+        """Points that were added, of which neighbors may share a mean."""
         self._sums: dict[int, tuple[float, float, int]] = {}  # of x and y, and their count, by share of the axis
 
     def __len__(self) -> int:

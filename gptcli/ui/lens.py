@@ -1,4 +1,4 @@
-"""The logit lens, and the neighbours of a token, on the terminal."""
+"""The logit lens, and the neighbors of a token, on the terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from gptcli.generation.lens import LogitLens, Neighbours, Prediction
+from gptcli.generation.lens import LogitLens, Neighbors, Prediction
 from gptcli.ui.console import Output
 from gptcli.ui.tables import left, right, table
 from gptcli.ui.tokens import id_as_json, shown, token_as_json
@@ -39,11 +39,11 @@ def _cell(prediction: Prediction, following: str | None) -> Text:
     return Text(f"{shown(best)} {100 * best.probability:.0f}", "bold" if shown(best) == following else "")
 
 
-def show_neighbours(found: Neighbours, output: Output) -> None:
-    """A row for each neighbour with the cosine of the two embeddings; or one JSON object."""
+def show_neighbors(found: Neighbors, output: Output) -> None:
+    """A row for each neighbor with the cosine of the two embeddings; or one JSON object."""
     if output.as_json:
         nearest = [id_as_json(near.token) | {"similarity": near.similarity} for near in found.nearest]
-        output.json({"kind": "neighbours", "token": id_as_json(found.token), "nearest": nearest})
+        output.json({"kind": "neighbors", "token": id_as_json(found.token), "nearest": nearest})
         return
     rows = [(shown(near.token), near.token.id, f"{near.similarity:.3f}") for near in found.nearest]
     title = f"Tokens whose embeddings are closest to that of {shown(found.token)}"

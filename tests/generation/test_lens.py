@@ -1,4 +1,4 @@
-"""The logit lens and the neighbours of a token."""
+"""The logit lens and the neighbors of a token."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def test_a_long_text_is_cut() -> None:
     assert "first 12 of 18 tokens" in lens.notes[0]
 
 
-def test_neighbours_are_sorted_by_the_cosine_of_embeddings() -> None:
+def test_neighbors_are_sorted_by_the_cosine_of_embeddings() -> None:
     model = random_model(variant("gpt2"))
-    found = loaded(model).neighbours("b")
+    found = loaded(model).neighbors("b")
     rows = model.wte.weight.numpy()
     token = found.token.id
     expected = {
@@ -70,6 +70,6 @@ def test_neighbours_are_sorted_by_the_cosine_of_embeddings() -> None:
     assert found.token.text == "b"
 
 
-def test_several_tokens_have_no_neighbours() -> None:
+def test_several_tokens_have_no_neighbors() -> None:
     with pytest.raises(UsageError, match=r"2 tokens.*'a', 'b'"):
-        loaded(random_model(variant("gpt2"))).neighbours("ab")
+        loaded(random_model(variant("gpt2"))).neighbors("ab")

@@ -1,4 +1,4 @@
-"""`gptcli inspect --attention, --head, --lens and --neighbours`: as tables, as JSON, and what they refuse."""
+"""`gptcli inspect --attention, --head, --lens and --neighbors`: as tables, as JSON, and what they refuse."""
 
 from __future__ import annotations
 
@@ -101,13 +101,13 @@ def test_lens(folder: Path) -> None:
     assert len(table.splitlines()) == 3 + len(TEXT)
 
 
-def test_neighbours(folder: Path) -> None:
-    found = inspected(folder, "--neighbours", "b")
+def test_neighbors(folder: Path) -> None:
+    found = inspected(folder, "--neighbors", "b")
     assert found["token"]["text"] == "b"
     similarities = [near["similarity"] for near in found["nearest"]]
     assert similarities == sorted(similarities, reverse=True)
     assert {near["text"] for near in found["nearest"]} == {*"acdefgé \n", "<|endoftext|>"}
-    assert len(inspect(folder, "--neighbours", "b").stdout.splitlines()) == 3 + 10
+    assert len(inspect(folder, "--neighbors", "b").stdout.splitlines()) == 3 + 10
 
 
 @pytest.mark.parametrize(
@@ -117,11 +117,11 @@ def test_neighbours(folder: Path) -> None:
         (("--attention", "ab", "--head", "2.0"), "--head 2.0"),
         (("--attention", "ab", "--head", "x"), "0.0 to 1.1"),
         (("--attention", "a"), "two tokens"),
-        (("--attention", "ab", "--lens", "ab"), "--neighbours"),
+        (("--attention", "ab", "--lens", "ab"), "--neighbors"),
         (("--lens", "ab", "--preset", "nano"), "--preset"),
         (("--lens", "ab", "--machine"), "--machine"),
         (("model", "--lens", "ab"), "one run"),
-        (("--neighbours", "ab"), "2 tokens"),
+        (("--neighbors", "ab"), "2 tokens"),
     ],
 )
 def test_refusals(folder: Path, arguments: tuple[str, ...], named: str) -> None:

@@ -77,7 +77,7 @@ def test_inside_one_run(reviewed: Review) -> None:
     assert all(len(token.alternatives) == 5 for sample in inside.samples for token in sample.logprobs)
     assert inside.text == inside.samples[0].text
     assert "".join(token.text for token in inside.attention.tokens) == inside.text[: len(inside.attention.tokens)]
-    assert len({near.token.text for near in inside.neighbours}) == len(inside.neighbours) > 2
+    assert len({near.token.text for near in inside.neighbors}) == len(inside.neighbors) > 2
     assert inside.positions.kind == "learned"
     assert inside.positions.values.shape == (16, 16)
     assert reviewed.differences == ()

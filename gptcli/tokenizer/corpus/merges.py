@@ -1,6 +1,6 @@
 """Learning the merges of a BPE (Sennrich et al. 2016, https://arxiv.org/abs/1508.07909).
 
-The words of the text are counted. Then the most frequent pair of neighbours becomes a new symbol, repeatedly; of
+The words of the text are counted. Then the most frequent pair of neighbors becomes a new symbol, repeatedly; of
 equally frequent pairs the one with the smaller symbols. All words lie in the same arrays, one after another, each a
 chain of symbols, so that a merge is a few array operations at all places of its pair at once.
 

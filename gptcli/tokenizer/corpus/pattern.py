@@ -64,7 +64,7 @@ def recut(pieces: Iterable[str], size: int | None = None) -> Iterator[str]:
     size = size or PIECE_CHARACTERS
     held: list[str] = []  # a stretch without a cut; joined once, so that a long one is copied once
     length = 0  # of the stretch, in characters
-    last = ""  # the character after it, whose right neighbour is still to come
+    last = ""  # the character after it, whose right neighbor is still to come
     for piece in pieces:
         text, start = last + piece, 0
         while place := _next_cut(text, start, size):

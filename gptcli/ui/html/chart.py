@@ -138,7 +138,7 @@ class Chart:
 
 
 class _Thinned:
-    """A line with at most `MOST_POINTS` points: means of neighbours, and the range that they came from."""
+    """A line with at most `MOST_POINTS` points: means of neighbors, and the range that they came from."""
 
     def __init__(self, line: Line) -> None:
         self.line = line

@@ -1,4 +1,4 @@
-"""Attention, logit lens, neighbours and positions of a model as sections of a page."""
+"""Attention, logit lens, neighbors and positions of a model as sections of a page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gptcli.generation.attention import AttentionMaps, HeadFigures
-from gptcli.generation.lens import LogitLens, Neighbours, Prediction
+from gptcli.generation.lens import LogitLens, Neighbors, Prediction
 from gptcli.generation.logprobs import Candidate
 from gptcli.generation.norms import LayerNorms
 from gptcli.generation.positions import PositionEncoding
@@ -147,7 +147,7 @@ def _lens_cell(prediction: Prediction, following: str) -> str:
     )
 
 
-def neighbours(found: tuple[Neighbours, ...]) -> str:
+def neighbors(found: tuple[Neighbors, ...]) -> str:
     """A row for each token with those closest to it."""
     rows = (
         (

@@ -118,7 +118,7 @@ def _inside(found: Inside) -> list[Section]:
             "<p>The next token that the model would predict if it ended after the embedding or after a block, with its "
             "probability in %. Underlined: the token that comes next.</p>\n" + inside.lens(found.lens),
         ),
-        ("Neighbours in the embedding", inside.neighbours(found.neighbours)),
+        ("Neighbors in the embedding", inside.neighbors(found.neighbors)),
         (
             "Norms by layer",
             "<p>The size of the residual stream after each block for the same text, and the norm of its gradient: "
