@@ -51,7 +51,7 @@ def train_gpt2(setting: Setting) -> dict[str, Any]:
 def train_preset(setting: Setting) -> dict[str, Any]:
     """The preset `small` by its own recipe, and the share of time in which the GPU waits for the host."""
     device, size = setting.device, setting.size
-    target = untrained_target(untrained(size.preset, None, None, {}, ()), BenchOptions(device))
+    target = untrained_target(untrained(size.preset, None, None, {}), BenchOptions(device))
     trainer = new_trainer(target.config, target.dataset, device)
     group = repeated(trainer.step, size.updates, device)
     seconds = alternate({"gptcli": group}, size.rounds)["gptcli"] / size.updates

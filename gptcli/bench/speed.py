@@ -20,7 +20,7 @@ import torch
 from gptcli.bench.lengths import LengthSpeed, measure_lengths
 from gptcli.bench.limits import matrix_rate, read_bandwidth, seconds_per_call
 from gptcli.bench.peak import peak_memory, reset_peak
-from gptcli.bench.target import EFFECTIVE, BenchOptions, BenchTarget, folder_target, untrained_target
+from gptcli.bench.target import ONLY_MEASURED, BenchOptions, BenchTarget, folder_target, untrained_target
 from gptcli.checkpoints.finding import find_model
 from gptcli.config import DEFAULT_SEED, DtypeName, Quantization, RunConfig, SamplingConfig
 from gptcli.dataset.folder import Dataset
@@ -162,7 +162,7 @@ def benchmark(
     options = BenchOptions(chosen, dtype, batch_size, length, seed, quantize)
     require_formats(dtype, quantize, chosen)  # before anything is measured
     if stated:
-        shape = untrained(preset, family, vocab_size, settings or {}, EFFECTIVE)
+        shape = untrained(preset, family, vocab_size, settings or {}, ONLY_MEASURED)
         return measure(untrained_target(shape, options), options.device, on_stage)
     path = find_model(model, quiet=quiet)
     if model is None:

@@ -35,8 +35,6 @@ from gptcli.tokenizer.document import entry_of_bytes, new_document
 
 ONLY_MEASURED = ("optim.optimizer", "train.compile", "train.deterministic")
 """Settings that change the speed of a model and not its report."""
-EFFECTIVE = ("train.activation_checkpointing", *ONLY_MEASURED)
-"""Settings besides those of the model that change its speed."""
 TEXT_TOKENS = 2**20
 """Number of random tokens: more than the processor's caches hold."""
 

@@ -58,8 +58,6 @@ class PresetList:
     kind: str = "presets"
 
 
-EFFECTIVE = ("train.activation_checkpointing",)
-"""Settings besides those of the model that change its report."""
 CORPORA_WORD = "corpora"
 """Asks for the list of the corpora, where there is no file or folder of that name."""
 
@@ -132,7 +130,7 @@ def inspect(
         return describe_machine()
     basis = Basis(batch_size, length, device, dtype)
     if preset is not None or settings:
-        return _inspect_untrained(untrained(preset, family, vocab_size, settings or {}, EFFECTIVE), basis)
+        return _inspect_untrained(untrained(preset, family, vocab_size, settings or {}), basis)
     if list(map(str, things)) == [CORPORA_WORD] and not Path(CORPORA_WORD).exists():
         return CorpusList(tuple(CORPORA.values()))
     if things and _is_text_elsewhere(things[-1]):

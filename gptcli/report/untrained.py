@@ -15,6 +15,8 @@ from gptcli.runs.request import Request
 
 DEFAULT_PRESET = "gpt2"
 """The preset below a shape that is stated alone."""
+EFFECTIVE = ("train.activation_checkpointing",)
+"""Settings besides those of the model that change what it costs."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +42,17 @@ def untrained(
     family_name: str | None,
     vocab_size: int | None,
     settings: Mapping[str, Any],
-    effective: tuple[str, ...],
+    only_measured: tuple[str, ...] = (),
 ) -> Untrained:
     """The untrained model of a preset or a published size, or of `settings` by dotted name alone.
 
-    `effective` names the settings besides `model.…` that have an effect on what is reported. Raises UsageError for
-    others, and ConfigError for an unknown preset or family.
+    `only_measured` names further settings that have an effect: on a measurement, and not on a report. Raises UsageError
+    for settings without effect, and ConfigError for an unknown preset or family.
     """
+    effective = (*EFFECTIVE, *only_measured)
     for key in settings:
         if not key.startswith("model.") and key not in effective:
-            allowed = ", ".join(["`model.n_layer` and its like", *(f"`{name}`" for name in effective)])
+            allowed = ", ".join(["model.…", *effective])  # as `--set` has them: `train` alone has flags for some
             raise UsageError(f"`{key}` has no effect here.", f"Leave it out. These have one: {allowed}.")
     if vocab_size is not None and "model.vocab_size" in settings:
         raise UsageError("`model.vocab_size` was given twice.", "State it once.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,12 @@ def test_refusals(arguments: list[str], code: int, told: str, tmp_path: Path) ->
     result = command(tmp_path, *arguments)
     assert (result.code, result.stdout) == (code, "")
     assert told in result.stderr
+
+
+def test_the_settings_that_a_refusal_names_work_as_typed(tmp_path: Path) -> None:
+    refused = command(tmp_path, "inspect", "--n-layer", "3", "--set", "optim.optimizer=muon")
+    [named] = re.findall(r"train\.\w+|--activation-checkpointing", refused.stderr)
+    assert command(tmp_path, "inspect", "--n-layer", "3", "--set", f"{named}=true").code == 0
 
 
 def test_bench_shows_a_model_that_is_too_large_and_refuses_it(tmp_path: Path) -> None:
