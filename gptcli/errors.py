@@ -158,6 +158,11 @@ class LostRank(GptcliError):  # noqa: N818 - it is the others that report it
     exit_code = 75
     """EX_TEMPFAIL of sysexits.h: the same command may succeed."""
 
+    def __init__(
+        self, message: str, hint: str = "Run the same command again: it resumes from the last checkpoint."
+    ) -> None:
+        super().__init__(message, hint)
+
 
 class Interrupted(GptcliError):  # noqa: N818 - not an error
     """Stopped by a signal, after saving. The exit code is 129 for SIGHUP, 130 for SIGINT, 143 for SIGTERM."""

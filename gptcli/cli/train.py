@@ -10,10 +10,11 @@ import typer
 
 from gptcli.cli import options
 from gptcli.cli.flags import stated_settings, without_options
-from gptcli.cli.launching import COPIES_SECONDS, follows, has_launcher, is_launched, launch
+from gptcli.cli.launching import COPIES_SECONDS, is_launched, launch
 from gptcli.cli.options import MACHINE_PANEL, MODEL_PANEL, setting
 from gptcli.config import ResumeMode
 from gptcli.errors import Interrupted
+from gptcli.runs.launched import follows, has_launcher
 
 if TYPE_CHECKING:
     from gptcli.api import Run
