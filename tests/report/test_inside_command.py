@@ -120,6 +120,8 @@ def test_neighbours(folder: Path) -> None:
         (("--attention", "ab", "--lens", "ab"), "--neighbours"),
         (("--lens", "ab", "--preset", "nano"), "--preset"),
         (("--lens", "ab", "--machine"), "--machine"),
+        (("--lens", "ab", "--device", "cuda"), "--device"),
+        (("--lens", "ab", "--dtype", "bfloat16"), "--dtype"),
         (("model", "--lens", "ab"), "one run"),
         (("--neighbours", "ab"), "2 tokens"),
     ],
