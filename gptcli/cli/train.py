@@ -163,6 +163,8 @@ def train(
     with stop, display:
         if dry_run:
             show_dry_run(output, gptcli.plan(**request, on_event=display.show))
+            if devices is not None or has_launcher():
+                output.note("This plan is for one process: memory and time of several differ.")
             return
 
         def on_event(event: Event) -> None:
