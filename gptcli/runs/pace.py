@@ -73,8 +73,7 @@ def measure_pace(
             part = ranks * min(config.train.micro_batch_size or whole, max(1, int(PART_SECONDS / single)))
             part = min(whole, part)
         measured = _measure(_part_of(config, part), dataset, device, team, compiles=compiles)
-    if device.type == "cuda":
-        torch.cuda.empty_cache()  # memory kept for reuse would count as taken
+    runtime.return_freed_memory(device)
     return Pace(measured.step * whole / part, measured.compiling)
 
 
