@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from gptcli import __version__
-from gptcli.errors import ClusterError, UsageError, first_line, reason_of
+from gptcli.errors import ClusterError, MissingPackageError, UsageError, first_line, reason_of
 from gptcli.tokenizer.document import TOKENIZER_FILE
 from gptcli.tokenizer.processes import Encode, Encoding, in_batches
 from gptcli.tokenizer.tokenizer import Tokenizer, parse_tokenizer
@@ -73,8 +73,7 @@ def _library(address: str) -> ModuleType:
     try:
         import ray
     except ImportError:
-        message = f"`ray = {address}` needs the package ray."
-        raise ClusterError(message, "Install it: pip install 'gptcli[ray]'") from None
+        raise MissingPackageError(f"`ray = {address}`", "ray", "ray") from None
     found: ModuleType = ray
     return found
 
