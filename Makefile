@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN := runs/python-docs
 
-.PHONY: help demo test test-browser browser test-install crash soak fuzz fuzz-quick bench gpu docs clean
+.PHONY: help demo test test-browser browser test-install recipes crash soak fuzz fuzz-quick bench gpu docs clean
 
 help:
 	@echo "make demo    install into .venv, train a small model for about a minute, generate text with it"
@@ -15,6 +15,7 @@ help:
 	@echo "make fuzz    try 100,000 damaged inputs on each file reader; an hour or more (make fuzz-quick: 500 each, a minute)"
 	@echo "make bench   install with the competitors, measure and generate docs/performance.md; a quarter of an hour"
 	@echo "             (TEXT=tinyshakespeare.txt: also measure the time to a loss)"
+	@echo "make recipes fit the law behind the choice of a model (TEXTS='en=PROSE.txt …': train what is missing first)"
 	@echo "make gpu     check and measure everything on a CUDA GPU; half an hour (PART=correctness, speed or ablations)"
 	@echo "make soak    train, kill, resume and sample for an hour (MINUTES=5 for less)"
 	@echo "make docs    generate docs/cli.md from the help of the commands"
@@ -65,6 +66,11 @@ bench: .venv/installed-bench
 	$(BIN)/python -m benchmarks.cost
 	$(BIN)/python -m benchmarks.pictures
 	$(BIN)/python -m benchmarks.page
+
+# Trainings that docs/recipes.jsonl has already are skipped; the whole grid takes hours.
+recipes: .venv/installed-dev
+	$(if $(TEXTS),$(BIN)/python -m benchmarks.recipes docs/recipes.jsonl $(TEXTS))
+	$(BIN)/python -m benchmarks.law docs/recipes.jsonl
 
 # docs/gpu.md has the same commands for a machine that has torch already.
 gpu: .venv/installed-dev

@@ -21,7 +21,7 @@ import torch
 
 from benchmarks.recipes import piece
 from benchmarks.vocabularies import planned, seconds_per_step, trainer_of
-from gptcli.model.cost import parameter_count
+from gptcli.model.cost import inner_parameters
 from gptcli.runs.choosing import DROPOUTS, STEPS_RATIO
 from gptcli.runs.expected import LAW
 from gptcli.runs.ngrams import text_bits_per_byte
@@ -49,7 +49,7 @@ def trainings(content: bytes, seconds: float) -> Iterator[Training]:
         plan = planned(content, preset, "char", 1000)
         longest = int(seconds / seconds_per_step(plan))
         config, tokens = plan.config, plan.dataset.train.tokens
-        inner = parameter_count(config.model) - config.model.vocab_size * config.model.n_embd
+        inner = inner_parameters(config.model)
         per_pass = epoch_steps(config, plan.dataset)
         counts = [int(longest / STEPS_RATIO**count) for count in range(int(math.log(longest, STEPS_RATIO)) + 1)]
         for dropout in DROPOUTS:

@@ -10,6 +10,7 @@
     ├── ExportError            a model that a format cannot hold, or a failed upload
     ├── StorageError           disk full or read-only, or another file in the way
     ├── ClusterError           a Ray cluster that cannot be reached or used
+    ├── MissingPackageError    an optional package that is not installed
     ├── DeviceError            a device or dtype that this machine does not have
     ├── OutOfMemoryError       too little memory
     ├── NonFiniteError         exit 3, the loss became NaN or infinite
@@ -47,6 +48,11 @@ def is_out_of_memory(error: BaseException) -> bool:
     """
     named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     return named or any(words in str(error) for words in OUT_OF_MEMORY)
+
+
+def install_hint(extra: str) -> str:
+    """The hint for an optional package that is not installed."""
+    return f"Install it: pip install 'gptcli[{extra}]'"
 
 
 def clause(sentence: str) -> str:
@@ -138,6 +144,13 @@ class ClusterError(GptcliError):
     """A Ray cluster that cannot be reached, or whose workers cannot do the work."""
 
 
+class MissingPackageError(GptcliError):
+    """An optional package that a setting needs is not installed."""
+
+    def __init__(self, what: str, package: str, extra: str) -> None:
+        super().__init__(f"{what} needs the package {package}.", install_hint(extra))
+
+
 class DeviceError(GptcliError):
     """A device or dtype that this machine does not have."""
 
@@ -157,6 +170,11 @@ class LostRank(GptcliError):  # noqa: N818 - it is the others that report it
 
     exit_code = 75
     """EX_TEMPFAIL of sysexits.h: the same command may succeed."""
+
+    def __init__(
+        self, message: str, hint: str = "Run the same command again: it resumes from the last checkpoint."
+    ) -> None:
+        super().__init__(message, hint)
 
 
 class Interrupted(GptcliError):  # noqa: N818 - not an error

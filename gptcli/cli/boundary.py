@@ -16,8 +16,8 @@ from typing import Any
 import typer
 
 from gptcli.cli.flags import settings_as_flags
-from gptcli.cli.launching import follows
 from gptcli.errors import GptcliError, Interrupted, OutOfMemoryError, StorageError, UsageError, is_out_of_memory
+from gptcli.runs.launched import follows
 from gptcli.signals import unwind_on_signal
 
 BROKEN_PIPE_EXIT = 141

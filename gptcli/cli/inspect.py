@@ -103,6 +103,7 @@ def inspect(
     if inside := {name: text for name, text in asked.items() if text is not None}:
         others = {"preset": preset, "family": family, "vocab_size": vocab_size, "batch_size": batch_size}
         others |= {"length": length, "lengths": lengths or None, "machine": machine or None}
+        others |= {name: text for name, text in (("device", device), ("dtype", dtype)) if text != "auto"}
         _look_inside(things or [], inside, others | changes, output)
         return
     with PreparingDisplay(output) as display:

@@ -19,6 +19,7 @@ from types import FrameType
 
 from gptcli.errors import LostRank, UsageError
 from gptcli.machine import cores
+from gptcli.runs.launched import follows, has_launcher
 from gptcli.signals import Stopped, heeded_signals
 
 CHANNEL = "GPTCLI_LAUNCHER"
@@ -31,16 +32,6 @@ _PID, _EXIT_CODE = "pid", "exit-code"
 def is_launched() -> bool:
     """Whether this is one of the processes that `launch` has started."""
     return CHANNEL in os.environ
-
-
-def has_launcher() -> bool:
-    """Whether torchrun or `launch` has started this process."""
-    return "MASTER_ADDR" in os.environ and "RANK" in os.environ
-
-
-def follows() -> bool:
-    """Whether another process of the same training leads it."""
-    return has_launcher() and int(os.environ["RANK"]) > 0
 
 
 def introduce() -> None:
@@ -62,7 +53,7 @@ def report_exit(code: int) -> int:
 
 
 def launch(devices: str, max_restarts: int) -> int:
-    """Run this command in several processes; the exit code of rank 0. Raises UsageError, DeviceError and LostRank."""
+    """Run this command in several processes; the exit code of rank 0. Raises UsageError and LostRank."""
     if has_launcher():
         raise UsageError("torchrun says how many processes there are.", "Leave `devices` and `max_restarts` out.")
     processes = _number_of(devices)
@@ -81,7 +72,7 @@ def launch(devices: str, max_restarts: int) -> int:
 
 
 def _number_of(devices: str) -> int:
-    """The number of processes; raises UsageError for another word, and DeviceError for more than there are GPUs."""
+    """The number of processes; raises UsageError for another word."""
     if devices == "all":
         import torch
 
@@ -133,11 +124,11 @@ def _run(folder: Path, processes: int, max_restarts: int, sent: list[int]) -> in
             return failure.exitcode  # it has said why
         if failure.exitcode > 128:
             return int(failure.exitcode)  # a signal, before there was anything to save
-        how = f"by {signal.Signals(-failure.exitcode).name}" if failure.exitcode < 0 else f"with {failure.exitcode}"
-        raise LostRank(
-            f"The process of rank {rank} was ended {how}.",
-            "Run the same command again: it resumes from the last checkpoint.",
-        ) from None
+        if failure.exitcode < 0:
+            how = f"was ended by {signal.Signals(-failure.exitcode).name}"
+        else:
+            how = f"exited with code {failure.exitcode}"
+        raise LostRank(f"The process of rank {rank} {how}.") from None
     return int((folder / _EXIT_CODE).read_text())
 
 

@@ -10,10 +10,11 @@ import typer
 
 from gptcli.cli import options
 from gptcli.cli.flags import stated_settings, without_options
-from gptcli.cli.launching import COPIES_SECONDS, follows, has_launcher, is_launched, launch
+from gptcli.cli.launching import COPIES_SECONDS, is_launched, launch
 from gptcli.cli.options import MACHINE_PANEL, MODEL_PANEL, setting
 from gptcli.config import ResumeMode
 from gptcli.errors import Interrupted
+from gptcli.runs.launched import follows, has_launcher
 
 if TYPE_CHECKING:
     from gptcli.api import Run
@@ -162,6 +163,8 @@ def train(
     with stop, display:
         if dry_run:
             show_dry_run(output, gptcli.plan(**request, on_event=display.show))
+            if devices is not None or has_launcher():
+                output.note("This plan is for one process: memory and time of several differ.")
             return
 
         def on_event(event: Event) -> None:

@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 
 from gptcli import __version__
-from gptcli.dataset.refusals import MissingExtraError
-from gptcli.errors import ClusterError, UsageError, first_line, reason_of
+from gptcli.errors import ClusterError, MissingPackageError, UsageError, first_line, reason_of
 from gptcli.tokenizer.document import TOKENIZER_FILE
 from gptcli.tokenizer.processes import Encode, Encoding, in_batches
 from gptcli.tokenizer.tokenizer import Tokenizer, parse_tokenizer
@@ -44,12 +43,12 @@ def on_cluster(address: str) -> Iterator[Encoding]:
     """Encoding on the Ray cluster at `address`: HOST:PORT, ray://HOST:PORT, or `auto` for the one of this machine.
 
     `local` starts a cluster on this machine, which ends with the context. Raises UsageError for another form of
-    address, MissingExtraError without Ray, and ClusterError where no cluster answers.
+    address, and ClusterError without Ray or where no cluster answers.
     """
     _require_reachable(address)
     is_local = address == "local"
     with _environment(_ENVIRONMENT if is_local else _ENVIRONMENT | _REMOTE):
-        ray = _library()
+        ray = _library(address)
         _connect(ray, address, {"include_dashboard": False} if is_local else {})
     try:
         yield partial(_encoding, ray)
@@ -70,11 +69,11 @@ def _require_reachable(address: str) -> None:
         raise ClusterError(f"No Ray cluster can be reached at '{address}': {reason}.", _HINT) from None
 
 
-def _library() -> ModuleType:
+def _library(address: str) -> ModuleType:
     try:
         import ray
     except ImportError:
-        raise MissingExtraError("`ray`", "ray") from None
+        raise MissingPackageError(f"`ray = {address}`", "ray", "ray") from None
     found: ModuleType = ray
     return found
 

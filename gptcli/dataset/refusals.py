@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gptcli.errors import CorpusError
+from gptcli.errors import CorpusError, install_hint
 
 
 class NotTextError(CorpusError):
@@ -21,7 +21,7 @@ class MissingExtraError(CorpusError):
 
     def __init__(self, what: str, extra: str) -> None:
         """`what` begins the message ('a.parquet' in quotes); `extra` is the name of gptcli's optional extra."""
-        super().__init__(f"{what} needs further packages.", f"Install them with pip install 'gptcli[{extra}]'.")
+        super().__init__(f"{what} needs further packages.", install_hint(extra))
         self.extra = extra
 
 

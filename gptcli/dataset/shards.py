@@ -1,6 +1,6 @@
 """Token shards: arrays of ids on disk, written piece by piece and read through memory maps.
 
-A shard is a plain `.npy` file (numpy, and anything else, can open it) of the smallest dtype that has all ids. The
+A shard is a plain `.npy` file (numpy, and anything else, can open it); its dtype depends on the number of ids. The
 header takes 128 bytes and is written last, when the length is known.
 """
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from gptcli.config import ModelConfig
-from gptcli.errors import ExportError
+from gptcli.errors import ExportError, install_hint
 from gptcli.interop.gguf_tensors import (
     EMBEDDING,
     HEAD,
@@ -64,7 +64,7 @@ class GgufFile:
 def require_gguf() -> None:
     """Raise ExportError if the package `gguf` is not installed."""
     if importlib.util.find_spec("gguf") is None:
-        raise ExportError("Writing GGUF needs the package gguf.", "Install it: pip install 'gptcli[gguf]'")
+        raise ExportError("Writing GGUF needs the package gguf.", install_hint("gguf"))
 
 
 def gguf_file(model: GPT, vocabulary: Vocabulary, name: str, type: GgufType) -> GgufFile:

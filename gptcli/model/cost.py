@@ -44,6 +44,11 @@ def parameter_count(config: ModelConfig) -> int:
     return sum(shape.numel() for shape in parameter_shapes(config).values())
 
 
+def inner_parameters(config: ModelConfig) -> int:
+    """Parameters apart from the token embedding, as scaling laws count them."""
+    return parameter_count(config) - config.vocab_size * config.n_embd
+
+
 def parameters_by_part(config: ModelConfig, *, active: bool = False) -> dict[Part, int]:
     """Parameters of each part; with `active`, without the experts that a token does not pass through.
 

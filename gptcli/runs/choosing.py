@@ -14,7 +14,7 @@ from gptcli.config import RunConfig
 from gptcli.dataset.folder import Dataset
 from gptcli.dataset.mixture import Mixture
 from gptcli.errors import OutOfMemoryError
-from gptcli.model.cost import parameter_count, training_flops
+from gptcli.model.cost import inner_parameters, parameter_count, training_flops
 from gptcli.runs.decision import Chosen, NewRun, run_config
 from gptcli.runs.expected import LAW
 from gptcli.runs.fitting import SHAPE, fit_to_machine, with_train
@@ -82,10 +82,9 @@ class Choice:
 
 def is_open(request: Request) -> bool:
     """Whether a request leaves the model and the number of updates to the program."""
-    states_budget = [f"train.{name}" for name in BUDGET if name != "max_time"]
-    return not (request.preset or "preset" in request.explicit or request.family == "gpt2") and not request.states(
-        *SHAPE, *states_budget
-    )
+    names_one = request.preset or "preset" in request.explicit or request.family == "gpt2"
+    updates = [f"train.{name}" for name in BUDGET if name != "max_time"]
+    return not names_one and not request.states(*SHAPE, *updates)
 
 
 def choose_model(
@@ -153,8 +152,7 @@ class _Chooser:
         dropouts = (config.model.dropout,) if self._request.states("model.dropout") else DROPOUTS
         longest = steps_within(self._seconds, config, self._dataset, pace)
         counts = [int(longest / STEPS_RATIO**count) for count in range(int(math.log(longest, STEPS_RATIO)) + 1)]
-        parameters = parameter_count(config.model)
-        inner = parameters - config.model.vocab_size * config.model.n_embd
+        inner = inner_parameters(config.model)
         per_pass = epoch_steps(config, self._dataset)
         ratio, dropout, steps = min(
             (LAW.ratio(inner, self._dataset.train.tokens, steps, steps / per_pass, dropout), dropout, steps)
@@ -165,7 +163,7 @@ class _Chooser:
         paced = with_rhythm(with_train(config, max_steps=steps), pace.step)
         return Candidate(
             preset=config.preset,
-            parameters=parameters,
+            parameters=parameter_count(config.model),
             dropout=dropout,
             steps=steps,
             passes=steps / per_pass,

@@ -15,12 +15,12 @@ from gptcli.dataset.mixing import naming_part
 from gptcli.dataset.mixture import Mixture
 from gptcli.errors import CorpusError, GptcliError, OutOfMemoryError, UsageError, counted, duration, size
 from gptcli.interop.huggingface import compatibility_note
-from gptcli.model.cost import parameter_count
+from gptcli.model.cost import inner_parameters, parameter_count
 from gptcli.model.devices import DtypeChoice
 from gptcli.runs.choosing import Choice, choose_model, is_open
 from gptcli.runs.decision import Decision, FineTune, NewRun, Resume, run_config
 from gptcli.runs.expected import LAW
-from gptcli.runs.fitting import SHAPE, fit_to_machine, way_to_fit, with_train
+from gptcli.runs.fitting import SHAPE, Fitted, fit_to_machine, way_to_fit, with_train
 from gptcli.runs.pace import Pace, may_compile, measure_pace, seconds_of, steps_within
 from gptcli.runs.pretrained import notes_on, verified_sha256
 from gptcli.runs.request import Request
@@ -80,12 +80,8 @@ def complete(
     _require_a_window(config, dataset)
     _require_a_sequence_each(config, team)
     fitted = fit_to_machine(config, device, team)
-    config, dtype, refusal = fitted.config, fitted.dtype, None
-    if not fitted.fits:
-        message = f"Training needs about {size(fitted.memory.total)} of memory, and {size(fitted.free)} are free."
-        can_choose = isinstance(decision, NewRun) and not any(map(request.states, SHAPE))
-        way = way_to_fit(config, fitted.free, dtype.dtype, device.type, can_choose=can_choose)
-        refusal = OutOfMemoryError(message, way)
+    config = fitted.config
+    refusal = None if fitted.fits else _too_large(request, decision, fitted, device)
     is_timed = config.train.max_steps is None and config.train.epochs is None
     pace = choice.best.pace if choice else None
     if pace is None and refusal is None and (is_timed or (measures and not isinstance(decision, Resume))):
@@ -108,7 +104,7 @@ def complete(
             *([alone] if (alone := compatibility_note(config.model)) else []),
             f"Budget: {_budget(config, dataset, seconds)}.",
             *([TOO_SMALL] if choice and choice.only_memorizes else []),
-            f"Dtype: {dtype.name}, {_dtype_reason(config, decision, dtype, device)}.",
+            f"Dtype: {fitted.dtype.name}, {_dtype_reason(config, decision, fitted.dtype, device)}.",
             f"Memory: about {size(fitted.memory.total)}{_each(team)}; {size(fitted.free)} are free.",
         ],
         refusal=refusal,
@@ -147,6 +143,13 @@ def _require_a_sequence_each(config: RunConfig, team: Team) -> None:
     if sequences < ranks:
         message = f"{ranks} processes cannot share {counted(sequences, 'sequence')} per update."
         raise UsageError(message, f"Use `train.batch_size = {ranks}` or more, or fewer processes.")
+
+
+def _too_large(request: Request, decision: Decision, fitted: Fitted, device: torch.device) -> OutOfMemoryError:
+    message = f"Training needs about {size(fitted.memory.total)} of memory, and {size(fitted.free)} are free."
+    can_choose = isinstance(decision, NewRun) and not any(map(request.states, SHAPE))
+    way = way_to_fit(fitted.config, fitted.free, fitted.dtype.dtype, device.type, can_choose=can_choose)
+    return OutOfMemoryError(message, way)
 
 
 def _max_steps(
@@ -209,7 +212,7 @@ def _budget(config: RunConfig, dataset: Dataset, seconds: float | None) -> str:
     epochs = max(passes.values())
     times = ", ".join(f"{count:,.1f} times over {name}" for name, count in passes.items())
     batch = f"{train.batch_size:,} × {config.model.block_size:,} tokens"
-    inner = parameter_count(config.model) - config.model.vocab_size * config.model.n_embd
+    inner = inner_parameters(config.model)
     harmless = LAW.harmless_passes(inner, dataset.train.tokens, config.model.dropout)
     memorizing = ", so often that the model may memorize it" if epochs > harmless else ""
     takes = f"; about {duration(seconds)} on this machine" if seconds else ""

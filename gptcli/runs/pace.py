@@ -10,6 +10,7 @@ import torch
 
 from gptcli.config import RunConfig
 from gptcli.dataset.folder import Dataset
+from gptcli.runs.fitting import with_train
 from gptcli.runs.followers import new_trainer
 from gptcli.runs.rhythm import evaluation_cost, with_rhythm
 from gptcli.runs.team import ALONE_TEAM, Team
@@ -44,8 +45,7 @@ def may_compile(device: torch.device, seconds: float) -> bool:
 def steps_within(seconds: float, config: RunConfig, dataset: Dataset, pace: Pace) -> int:
     """Updates that fit into `seconds`, with compiling and evaluations; at least 1."""
     updates = (seconds - pace.compiling) / pace.step  # without evaluations
-    train = config.train.model_copy(update={"max_steps": max(1, int(updates))})
-    paced = with_rhythm(config.model_copy(update={"train": train}))
+    paced = with_rhythm(with_train(config, max_steps=max(1, int(updates))))
     assert paced.train.eval_every
     return max(1, int(updates / (1 + evaluation_cost(paced, dataset) / paced.train.eval_every)))
 
@@ -73,16 +73,14 @@ def measure_pace(
             part = ranks * min(config.train.micro_batch_size or whole, max(1, int(PART_SECONDS / single)))
             part = min(whole, part)
         measured = _measure(_part_of(config, part), dataset, device, team, compiles=compiles)
-    if device.type == "cuda":
-        torch.cuda.empty_cache()  # memory kept for reuse would count as taken
+    runtime.return_freed_memory(device)
     return Pace(measured.step * whole / part, measured.compiling)
 
 
 def _part_of(config: RunConfig, sequences: int) -> RunConfig:
     """The config of a long run with as many sequences per update, or fewer per forward pass."""
     micro_batch_size = min(sequences, config.train.micro_batch_size or sequences)
-    values = {"max_steps": LONG_RUN, "batch_size": sequences, "micro_batch_size": micro_batch_size}
-    return config.model_copy(update={"train": config.train.model_copy(update=values)})
+    return with_train(config, max_steps=LONG_RUN, batch_size=sequences, micro_batch_size=micro_batch_size)
 
 
 def _measure(config: RunConfig, dataset: Dataset, device: torch.device, team: Team, *, compiles: bool = False) -> Pace:

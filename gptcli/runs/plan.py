@@ -162,10 +162,8 @@ def plan_for(
 def _refuse_for_several(request: Request, device: torch.device, team: Team) -> None:
     """Raise UsageError for what several processes, or processes that are restarted, cannot do."""
     if team.ranks.size > 1 and (device.type == "mps" or device.index is not None):
-        message = f"Several processes cannot train on '{device}'."
-        raise UsageError(
-            message, "Use `train.device = cuda`, of which each process takes a GPU, or `train.device = cpu`."
-        )
+        hint = "Use `train.device = cuda`, of which each process takes a GPU, or `train.device = cpu`."
+        raise UsageError(f"Several processes cannot train on '{device}'.", hint)
     if team.max_restarts and "-" in request.data:
         raise UsageError("Standard input cannot be read again after a restart.", "Give a file.")
     if team.max_restarts and request.resume == "never":

@@ -14,7 +14,7 @@ from gptcli.config.values import Values, flatten, merge, nest
 from gptcli.dataset.folder import is_dataset
 from gptcli.dataset.place import restore_interrupted
 from gptcli.dataset.vocabulary import require_bpe_for_size
-from gptcli.errors import UsageError
+from gptcli.errors import MissingPackageError, UsageError
 from gptcli.interop.hub import is_address
 from gptcli.paths import given_path, output_path, text_paths
 from gptcli.runs.weights import Data, weighted_paths
@@ -177,8 +177,7 @@ def _refuse_idle_settings(request: Request) -> None:
 
 
 def _require_trackers(request: Request) -> None:
-    """Raise UsageError for an experiment tracker whose package is not installed."""
+    """Raise MissingPackageError for an experiment tracker whose package is not installed."""
     for name in request.stated("train.loggers") or ():
         if isinstance(name, str) and importlib.util.find_spec(name) is None:
-            hint = "Install it: pip install 'gptcli[loggers]'"
-            raise UsageError(f"`train.loggers = {name}` needs the package {name}.", hint)
+            raise MissingPackageError(f"`train.loggers = {name}`", name, "loggers")

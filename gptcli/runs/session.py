@@ -69,11 +69,10 @@ def carry_out(plan: Plan, should_stop: Callable[[], bool] = never, team: Team = 
         from gptcli.runs.tensorboard import TensorBoardLog  # slow to import; neither a dry run nor a refusal needs it
 
         metrics = logs.enter_context(closing(MetricsLog(run.path, progress.metrics_bytes)))
-        board = logs.enter_context(closing(TensorBoardLog(run.path, plan.config, progress.step)))
-        trackers = [
-            logs.enter_context(closing(TrackerLog(name, run.path, plan.config)))
-            for name in plan.config.train.loggers or ()
-        ]
+        opened: list[MetricsLog | TensorBoardLog | TrackerLog] = [metrics]
+        opened.append(logs.enter_context(closing(TensorBoardLog(run.path, plan.config, progress.step))))
+        for name in plan.config.train.loggers or ():
+            opened.append(logs.enter_context(closing(TrackerLog(name, run.path, plan.config))))
         saving = logs.enter_context(closing(Saving(plan, run, lock, metrics)))
         session = Session(
             starting_trainer(plan, run, team),
@@ -84,8 +83,7 @@ def carry_out(plan: Plan, should_stop: Callable[[], bool] = never, team: Team = 
         )
         try:
             for event in session.fit():
-                writes = [partial(metrics.write, event), partial(board.write, event)]
-                writes += [partial(tracker.write, event) for tracker in trackers]
+                writes = [partial(log.write, event) for log in opened]
                 if isinstance(event, RunFinished):
                     writes.append(partial(write_card, run, plan.dataset, progress))
                 for write in writes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -20,14 +20,13 @@ import torch.distributed as dist
 
 from gptcli import errors
 from gptcli.errors import GptcliError, LostRank, OutOfMemoryError, first_line, is_out_of_memory
+from gptcli.runs.launched import has_launcher
 from gptcli.runs.watching import Watch
 from gptcli.training.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
 
-VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""Environment variables that torchrun sets for each process."""
 TIMEOUT = timedelta(minutes=30)
 """Longest wait of a rank for another within a call."""
 BETWEEN_CALLS = timedelta(days=365)
@@ -39,7 +38,6 @@ FAILURE_SECONDS = 2.0
 
 STOP, FAILURE, HEARD, ENDED, LEFT = "stop", "failure", "heard", "ended", "left"
 """Keys of the store."""
-RESUME_HINT = "Run the same command again: it resumes from the last checkpoint."
 
 
 class Team:
@@ -53,6 +51,7 @@ class Team:
         """How often the launcher starts all processes again after one was lost."""
         self.call = "joining the others"
         """What the ranks do together now, in words for errors."""
+        self._has_nccl = False
         self._keys: Store | None = None
         self._calls: dist.ProcessGroup | None = None
 
@@ -69,8 +68,9 @@ class Team:
         keys, _, _ = next(rendezvous("env://", self.ranks.rank, self.ranks.size, timeout=TIMEOUT))
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun keeps the store, with what it holds
         store = PrefixStore(f"{attempt}/{self.ranks.size}", keys)
+        self._has_nccl = torch.cuda.is_available() and dist.is_nccl_available()
         self._keys = PrefixStore("gptcli", store)
-        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
+        backend = "cpu:gloo,cuda:nccl" if self._has_nccl else "gloo"
         dist.init_process_group(backend, store=store, rank=self.ranks.rank, world_size=self.ranks.size, timeout=TIMEOUT)
         self._calls = dist.new_group(backend="gloo", timeout=BETWEEN_CALLS)
 
@@ -81,8 +81,8 @@ class Team:
 
     def announce(self, name: str, **values: Any) -> None:
         """Tell the followers which call comes next, with JSON values."""
-        self.call = name
         if self.ranks.size > 1:
+            self.call = name
             text = json.dumps([name, values]).encode()
             dist.broadcast(torch.tensor([len(text)]), 0, group=self._calls)
             dist.broadcast(torch.frombuffer(bytearray(text), dtype=torch.uint8), 0, group=self._calls)
@@ -118,7 +118,7 @@ class Team:
         """
         if not self.leads or not self._keys:
             return 0
-        if not dist.is_nccl_available() and self._keys.check([FAILURE]):
+        if not self._has_nccl and self._keys.check([FAILURE]):
             self._keys.set(HEARD, "1")
         return int(self._keys.get(STOP)) if self._keys.check([STOP]) else 0
 
@@ -165,11 +165,11 @@ class Team:
             return OutOfMemoryError(f"{where} ran out of memory in '{self.call}'.", "Use a smaller model.")
         if _is_timeout(raised):
             minutes = TIMEOUT.total_seconds() / 60
-            return LostRank(f"{where} waited {minutes:g} minutes for another rank in '{self.call}'.", RESUME_HINT)
+            return LostRank(f"{where} waited {minutes:g} minutes for another rank in '{self.call}'.")
         if is_lost(raised):
-            return LostRank(f"{where} lost the connection to another rank in '{self.call}'.", RESUME_HINT)
+            return LostRank(f"{where} lost the connection to another rank in '{self.call}'.")
         reason = f"{type(raised).__name__}: {first_line(raised)}"
-        return LostRank(f"{where} failed in '{self.call}' ({reason}).", RESUME_HINT)
+        return LostRank(f"{where} failed in '{self.call}' ({reason}).")
 
     def _failure_of_another(self) -> GptcliError | None:
         """The error that another rank has noted, if it did; it may be about to."""
@@ -181,10 +181,10 @@ class Team:
         return kind(facts["message"], facts["hint"])
 
     @staticmethod
-    def _wait_for(condition: Any, seconds: float) -> bool:
+    def _wait_for(condition: Callable[[], bool], seconds: float) -> bool:
         """Whether a condition becomes true within some seconds."""
         end = time.monotonic() + seconds
-        while not (found := bool(condition())) and time.monotonic() < end:
+        while not (found := condition()) and time.monotonic() < end:
             time.sleep(0.02)
         return found
 
@@ -195,11 +195,12 @@ ALONE_TEAM = Team()
 def is_lost(error: Exception) -> bool:
     """Whether torch failed to reach another rank."""
     words = ("gloo", "Connection closed by peer", "Connection reset by peer", "Broken pipe")
-    return isinstance(error, dist.DistError) or any(word in str(error) for word in words) or _is_timeout(error)
+    is_of_torch = isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    return isinstance(error, dist.DistError) or is_of_torch or _is_timeout(error)
 
 
 def _is_timeout(error: Exception) -> bool:
-    return isinstance(error, RuntimeError) and ("Timed out waiting" in str(error) or "timed out" in str(error).lower())
+    return isinstance(error, RuntimeError) and "timed out" in str(error).lower()
 
 
 @contextmanager
@@ -208,7 +209,7 @@ def joined() -> Iterator[Team]:
 
     An exception ends the training of all: rank 0 raises the error of the rank that failed first, a follower its own.
     """
-    if any(name not in os.environ for name in VARIABLES):
+    if not has_launcher():
         yield ALONE_TEAM
         return
     rank, size, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
@@ -219,14 +220,13 @@ def joined() -> Iterator[Team]:
             if size > 1:
                 team.meet()
             yield team
-        except Exception as error:
+        except BaseException as error:
             if size == 1:
                 raise
-            raise team.error(error) from error
-        except BaseException:
-            if size > 1:
-                with suppress(RuntimeError):
-                    team.end(failed=True)
+            if isinstance(error, Exception) and not isinstance(error, BrokenPipeError):  # of a reader of our output
+                raise team.error(error) from error
+            with suppress(RuntimeError):
+                team.end(failed=True)
             raise
         if size > 1:
             team.end(failed=False)

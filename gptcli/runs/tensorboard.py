@@ -84,13 +84,13 @@ class TensorBoardLog:
 
 
 def session_starts(run: Path) -> list[int]:
-    """The step from which each session of a run went on, as far as its event files tell; ascending.
+    """The step from which each session of a run resumed, as far as its event files have it; ascending.
 
     A session names the first step whose points of an earlier one, which was killed, do not count.
     """
     starts = []
     for path in run.glob("events.out.tfevents.*"):
         events = LegacyEventFileLoader(str(path)).Load()  # type: ignore[no-untyped-call]
-        with suppress(OSError, ValueError):  # a damaged file tells nothing
+        with suppress(OSError, ValueError):  # a damaged file counts for nothing
             starts += [event.step - 1 for event in islice(events, _FIRST_EVENTS) if event.HasField("session_log")]
     return sorted(starts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 
 import torch
@@ -41,3 +42,15 @@ def _keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT)
         mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+def return_freed_memory(device: torch.device) -> None:
+    """Return what a training has freed to the system or the GPU: memory kept for reuse would count as taken.
+
+    On a CPU only glibc can (malloc_trim(3)).
+    """
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    elif trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)

@@ -18,8 +18,7 @@ import numpy as np
 import pytest
 
 from gptcli.dataset.preparing import tokenize
-from gptcli.dataset.refusals import MissingExtraError
-from gptcli.errors import ClusterError, UsageError
+from gptcli.errors import ClusterError, MissingPackageError, UsageError
 from gptcli.tokenizer import processes
 from gptcli.tokenizer.bpe import train_bpe
 from gptcli.tokenizer.bytelevel import Tokenizer
@@ -105,6 +104,6 @@ def test_an_address_of_another_form(text: Path, tmp_path: Path, address: str) ->
 
 def test_without_ray(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtraError, match="`ray`") as caught:
+    with pytest.raises(MissingPackageError, match="`ray = local`") as caught:
         tokenize(text, tmp_path / "out", ray="local")
     assert "gptcli[ray]" in caught.value.hint

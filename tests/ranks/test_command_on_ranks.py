@@ -47,6 +47,17 @@ def test_stopped_and_killed_it_ends_as_if_undisturbed(sessions: Sessions) -> Non
         assert_same_end(alone / RUN, whole / RUN)
 
 
+@pytest.mark.parametrize(("devices", "is_noted"), [([], False), (["--devices", "2"], True)])
+def test_a_dry_run_plans_for_one_process(sessions: Sessions, devices: list[str], is_noted: bool) -> None:
+    folder = sessions.new()
+    options = ["--device", "cpu", "--preset", "nano", "--max-steps", "1", "--dry-run", *devices]
+    command = [sys.executable, "-m", "gptcli", "train", "book.txt", *options]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert ("one process" in done.stderr) is is_noted
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

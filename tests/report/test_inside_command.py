@@ -120,6 +120,8 @@ def test_neighbors(folder: Path) -> None:
         (("--attention", "ab", "--lens", "ab"), "--neighbors"),
         (("--lens", "ab", "--preset", "nano"), "--preset"),
         (("--lens", "ab", "--machine"), "--machine"),
+        (("--lens", "ab", "--device", "cuda"), "--device"),
+        (("--lens", "ab", "--dtype", "bfloat16"), "--dtype"),
         (("model", "--lens", "ab"), "one run"),
         (("--neighbors", "ab"), "2 tokens"),
     ],

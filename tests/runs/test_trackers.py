@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gptcli.dataset.folder import Dataset
-from gptcli.errors import StorageError, UsageError
+from gptcli.errors import MissingPackageError, StorageError
 from gptcli.runs import trackers
 from gptcli.runs.events import Event, SaveFailed
 from gptcli.runs.request import new_request
@@ -122,7 +122,7 @@ def test_an_error_in_training_ends_the_run_in_the_tracker(
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match="mlflow") as caught:
+    with pytest.raises(MissingPackageError, match="mlflow") as caught:
         new_request("book.txt", settings={"train.loggers": ["mlflow"]})
     assert "pip install" in caught.value.hint
 
