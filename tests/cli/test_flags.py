@@ -90,7 +90,7 @@ def test_the_settings_that_were_stated() -> None:
 
 
 FLAG = re.compile(r"(?<![\w/-])--(?!set\b|help\b)[a-z]")
-COMMAND_TO_TYPE = re.compile(r"`gptcli [^`]*`")
+COMMAND_TO_TYPE = re.compile(r"`(?:gptcli|ray) [^`]*`")
 ROOMS = sorted(
     path.name for path in (ROOT / "gptcli").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
 )
