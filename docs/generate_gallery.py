@@ -26,7 +26,7 @@ COLUMNS = 100
 _TERMINAL = """<!doctype html><meta charset="utf-8"><style>
 body {{ margin: 0; background: #0d1117; }}
 pre {{ display: inline-block; margin: 0; padding: 16px 20px; color: #e6edf3; }}
-pre {{ font: 14px/1.25 "DejaVu Sans Mono", monospace; }}
+pre {{ font: 14px/1.16 "DejaVu Sans Mono", monospace; }}
 </style><pre>{content}</pre>"""
 
 
@@ -57,14 +57,14 @@ def of_pages(tab: Page, folder: Path) -> None:
     tab.open(one, width=1100, dark=True)
     part(tab, "positions-dark", "[aria-labelledby=positions]")
     tab.open(post, width=1100)
-    part(tab, "layers", ".charts figure:nth-of-type(5)", ".charts figure:nth-of-type(6)")
+    part(tab, "layers", ".charts figure:nth-of-type(5)", ".charts figure:nth-of-type(6)", margin=6)
     tab.open(two, width=1100)
     part(tab, "two-runs", "[aria-labelledby=runs]", "[aria-labelledby=curves]")
 
 
-def part(tab: Page, name: str, first: str, last: str | None = None) -> None:
+def part(tab: Page, name: str, first: str, last: str | None = None, margin: int = 20) -> None:
     """A picture of a page from one element to another."""
-    tab.picture(PICTURES / f"{name}.png", first, last or first)
+    tab.picture(PICTURES / f"{name}.png", first, last or first, margin)
 
 
 def of_terminals(tab: Page, folder: Path) -> None:
