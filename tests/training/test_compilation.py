@@ -296,6 +296,8 @@ def test_without_a_compiler_auto_does_not_try(
     calls = compiling(monkeypatch)
     monkeypatch.setattr(compilation.shutil, "which", lambda name: None)
     with_pace(monkeypatch, 1e6)
-    notes = [event.text for event in run(dataset, tmp_path / "run", {"train.compile": "auto"}) if isinstance(event, Note)]
+    notes = [
+        event.text for event in run(dataset, tmp_path / "run", {"train.compile": "auto"}) if isinstance(event, Note)
+    ]
     assert any("compiler" in note for note in notes)
     assert calls == []
