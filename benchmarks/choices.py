@@ -21,15 +21,14 @@ import torch
 
 from benchmarks.recipes import piece
 from benchmarks.vocabularies import planned, seconds_per_step, trainer_of
+from gptcli.config.presets import PRESETS
 from gptcli.model.cost import inner_parameters
-from gptcli.runs.choosing import DROPOUTS, STEPS_RATIO
+from gptcli.runs.choosing import DROPOUTS, step_counts
 from gptcli.runs.expected import LAW
 from gptcli.runs.ngrams import text_bits_per_byte
 from gptcli.runs.rhythm import epoch_steps
 
-PRESETS = ("nano", "tiny", "mini")
-DEFAULTS = {"nano": (0.0, 12.0, 450), "tiny": (0.0, 8.0, 1200)}
-"""Dropout, passes and updates at most of the presets as such."""
+COMPARED = ("nano", "tiny", "mini")
 
 
 @dataclass(frozen=True)
@@ -45,19 +44,20 @@ class Training:
 def trainings(content: bytes, seconds: float) -> Iterator[Training]:
     """The trainings to compare."""
     found: list[Training] = []
-    for preset in PRESETS:
+    for preset in COMPARED:
         plan = planned(content, preset, "char", 1000)
         longest = int(seconds / seconds_per_step(plan))
         config, tokens = plan.config, plan.dataset.train.tokens
         inner = inner_parameters(config.model)
         per_pass = epoch_steps(config, plan.dataset)
-        counts = [int(longest / STEPS_RATIO**count) for count in range(int(math.log(longest, STEPS_RATIO)) + 1)]
+        counts = step_counts(longest)
         for dropout in DROPOUTS:
             expected = [LAW.ratio(inner, tokens, steps, steps / per_pass, dropout) for steps in counts]
             found.append(Training(preset, dropout, counts[expected.index(min(expected))], min(expected)))
-        if preset in DEFAULTS:
-            dropout, passes, most = DEFAULTS[preset]
-            steps = min(most, math.ceil(passes * per_pass), longest)
+        recipe = PRESETS[preset]["train"]
+        if "epochs" in recipe:  # the preset as such
+            dropout = PRESETS[preset]["model"].get("dropout", 0.0)
+            steps = min(recipe["max_steps"], math.ceil(recipe["epochs"] * per_pass), longest)
             found.append(Training(preset, dropout, steps, LAW.ratio(inner, tokens, steps, steps / per_pass, dropout)))
         found += [
             Training(preset, one.dropout, steps, LAW.ratio(inner, tokens, steps, steps / per_pass, one.dropout))

@@ -99,6 +99,11 @@ def choose_model(
     return _Chooser(request, decision, dataset, device, team).choice()
 
 
+def step_counts(longest: int) -> list[int]:
+    """The numbers of updates that are compared, from `longest` down to 1."""
+    return [int(longest / STEPS_RATIO**count) for count in range(int(math.log(longest, STEPS_RATIO)) + 1)]
+
+
 class _Chooser:
     """Compares the presets for one text."""
 
@@ -151,7 +156,7 @@ class _Chooser:
         """A model with the dropout and the number of updates for which the lowest loss is expected."""
         dropouts = (config.model.dropout,) if self._request.states("model.dropout") else DROPOUTS
         longest = steps_within(self._seconds, config, self._dataset, pace)
-        counts = [int(longest / STEPS_RATIO**count) for count in range(int(math.log(longest, STEPS_RATIO)) + 1)]
+        counts = step_counts(longest)
         inner = inner_parameters(config.model)
         per_pass = epoch_steps(config, self._dataset)
         ratio, dropout, steps = min(

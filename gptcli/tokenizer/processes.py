@@ -42,7 +42,7 @@ _ENVIRONMENT = {"RAYON_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"}
 Encode = Callable[[Iterable[str]], Iterator[np.ndarray]]
 """The ids of each text by itself, in order."""
 Encoding = Callable[[Tokenizer, int], AbstractContextManager[Encode]]
-"""A way to encode with a tokenizer texts of so many bytes in all, such as `encoding`."""
+"""A way to encode texts with a tokenizer, given their size in bytes, such as `encoding`."""
 Begun = TypeVar("Begun")
 
 _tokenizer: Tokenizer
