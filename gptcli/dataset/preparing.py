@@ -50,19 +50,20 @@ def tokenize(
 ) -> Prepared:
     """Turn texts into the dataset folder `out`, which appears complete or not at all.
 
-    texts: text files, folders, addresses, names of corpora, or "-" for standard input; or token files of nanoGPT, llm.c
-        or datatrove, with the path of their tokenizer (docs/data.md).
-    tokenizer: "char", "bpe", the path of a tokenizer.json or vocab.json, or "auto": characters below 5 MB of text,
-        else BPE.
-    vocab_size: entries of a BPE vocabulary, by default 8,192. With it, "auto" is BPE.
-    val_fraction: share of the text, its last part, held out for validation; by default 10 %, less for large text.
-    include: file name patterns to read from folders, by default every format that can be read.
-    unknown: "skip" leaves out characters that a tokenizer given by its path does not know, and adds a note.
-    settings: fields of the config's sections `data` and `tokenizer` by dotted name, such as
-        {"data.encoding": "cp1252"}.
-    force: replace another dataset at `out`. A folder with other files is never replaced.
-    ray: encode on the Ray cluster at this address, "local" for one that is started on this machine (docs/data.md).
-        Token files and characters are not sent to it.
+    Args:
+        texts: text files, folders, addresses, names of corpora, or "-" for standard input; or token files of nanoGPT,
+            llm.c or datatrove, with the path of their tokenizer (docs/data.md).
+        tokenizer: "char", "bpe", the path of a tokenizer.json or vocab.json, or "auto": characters below 5 MB of text,
+            else BPE.
+        vocab_size: entries of a BPE vocabulary, by default 8,192. With it, "auto" is BPE.
+        val_fraction: share of the text, its last part, held out for validation; by default 10 %, less for large text.
+        include: file name patterns to read from folders, by default every format that can be read.
+        unknown: "skip" leaves out characters that a tokenizer given by its path does not know, and adds a note.
+        settings: fields of the config's sections `data` and `tokenizer` by dotted name, such as
+            {"data.encoding": "cp1252"}.
+        force: replace another dataset at `out`. A folder with other files is never replaced.
+        ray: encode on the Ray cluster at this address, "local" for one that is started on this machine (docs/data.md).
+            Token files and characters are not sent to it.
 
     A dataset of exactly these sources and settings at `out` is opened instead, unless `force` is set. Raises UsageError
     for settings that contradict each other, ConfigError, CorpusError, TokenizerError, DatasetError, ClusterError or

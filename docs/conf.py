@@ -1,0 +1,65 @@
+"""The documentation site, for Sphinx: `make site`. Its pages are the Markdown files of this folder, as on GitHub.
+
+The lists of index.md are the navigation too: each heading is a group, and each link to a page an entry.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sphinx.application import Sphinx
+
+from gptcli import __version__
+
+project = "gptcli"
+author = "the gptcli authors"
+project_copyright = "the gptcli authors, MIT license"
+version = release = __version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+exclude_patterns = ["**/.*"]
+html_theme = "furo"
+html_title = f"gptcli {version}"
+html_copy_source = False
+html_static_path = ["site"]
+html_css_files = ["site.css"]
+pygments_style = "friendly"
+pygments_dark_style = "github-dark"
+
+myst_heading_anchors = 4  # the anchors that GitHub gives to headings, so that links work on both
+
+# Docstrings have single backticks around names, as in Markdown.
+default_role = "code"
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+autodoc_class_signature = "separated"
+python_maximum_signature_line_length = 100
+
+GROUP = re.compile(r"^## (.+)$")
+ENTRY = re.compile(r"^- \[(?P<title>[^\]]+)\]\((?P<page>[\w/]+)\.md\)")
+
+OUTSIDE = re.compile(r"\[([^\]]+)\]\((\.\./[\w/.-]+\.md)\)")
+
+
+def navigation(index: str) -> str:
+    """The tables of contents that Sphinx needs, hidden, from the headings and links of the front page."""
+    lines = []
+    for line in index.splitlines():
+        if group := GROUP.match(line):
+            lines += ["```", "", "```{toctree}", ":hidden:", f":caption: {group[1]}", ""]
+        elif entry := ENTRY.match(line):
+            lines.append(f"{entry['title']} <{entry['page']}>")
+    return "\n".join([*lines[1:], "```", ""])
+
+
+def prepare(app: Sphinx, page: str, source: list[str]) -> None:
+    """Change a page as Sphinx reads it: links to files outside of docs/ become downloads; the front page navigates."""
+    source[0] = OUTSIDE.sub(r"{download}`\1 <\2>`", source[0])
+    if page == app.config.root_doc:
+        source[0] += "\n" + navigation(source[0])
+
+
+def setup(app: Sphinx) -> None:
+    """Sphinx calls this."""
+    app.connect("source-read", prepare)
