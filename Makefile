@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN := runs/python-docs
 
-.PHONY: help demo test test-browser browser test-install recipes crash soak fuzz fuzz-quick bench gpu docs clean
+.PHONY: help demo test test-browser browser test-install recipes crash soak fuzz fuzz-quick bench gpu docs site clean
 
 help:
 	@echo "make demo    install into .venv, train a small model for about a minute, generate text with it"
@@ -18,7 +18,8 @@ help:
 	@echo "make recipes fit the law behind the choice of a model (TEXTS='en=PROSE.txt …': train what is missing first)"
 	@echo "make gpu     check and measure everything on a CUDA GPU; half an hour (PART=correctness, speed or ablations)"
 	@echo "make soak    train, kill, resume and sample for an hour (MINUTES=5 for less)"
-	@echo "make docs    generate docs/cli.md from the help of the commands"
+	@echo "make docs    generate docs/cli.md from the help of the commands, and docs/config.md from the config"
+	@echo "make site    build the documentation as a site, and check its links: build/site/index.html"
 	@echo "make clean   delete .venv, build files and caches, but not runs/ or data/"
 	@echo
 	@echo "With another Python than python3:  make demo PYTHON=python3.12"
@@ -82,6 +83,13 @@ soak: .venv/installed-dev
 
 docs: .venv/installed
 	$(BIN)/python docs/generate_cli.py
+	$(BIN)/python docs/generate_config.py
+
+# Any warning is an error: a link to nothing, a page that the front page does not list, a docstring that cannot be read.
+# -E reads every page, so that no warning is missed.
+site: .venv/installed-docs
+	$(BIN)/python -m sphinx -W --keep-going -E -q docs build/site
+	@echo "build/site/index.html"
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -94,6 +102,10 @@ clean:
 
 .venv/installed-dev: .venv/created pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
+	@touch .venv/installed $@
+
+.venv/installed-docs: .venv/created pyproject.toml constraints.txt
+	$(BIN)/python -m pip install -c constraints.txt -e '.[docs]'
 	@touch .venv/installed $@
 
 .venv/installed-bench: .venv/created pyproject.toml constraints.txt

@@ -16,7 +16,7 @@ author = "the gptcli authors"
 project_copyright = "the gptcli authors, MIT license"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["**/.*"]
 html_theme = "furo"
 html_title = f"gptcli {version}"
@@ -28,16 +28,20 @@ pygments_dark_style = "github-dark"
 
 myst_heading_anchors = 4  # the anchors that GitHub gives to headings, so that links work on both
 
+smartquotes = False
+
 # Docstrings have single backticks around names, as in Markdown.
 default_role = "code"
+autodoc_type_aliases = {"Event": "Event"}
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
 autodoc_class_signature = "separated"
 python_maximum_signature_line_length = 100
+suppress_warnings = ["ref.python"]  # attributes called `bytes` beside the type
 
 GROUP = re.compile(r"^## (.+)$")
-ENTRY = re.compile(r"^- \[(?P<title>[^\]]+)\]\((?P<page>[\w/]+)\.md\)")
+ENTRY = re.compile(r"^- \[(?P<title>[^\]]+)\]\((?P<page>[\w/-]+)\.md\)")
 
 OUTSIDE = re.compile(r"\[([^\]]+)\]\((\.\./[\w/.-]+\.md)\)")
 
@@ -60,6 +64,12 @@ def prepare(app: Sphinx, page: str, source: list[str]) -> None:
         source[0] += "\n" + navigation(source[0])
 
 
+def link_pages(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    """Make the pages that a docstring names, such as docs/data.md, links."""
+    lines[:] = [re.sub(r"docs/(\w+)\.md", r":doc:`\1.md </\1>`", line) for line in lines]
+
+
 def setup(app: Sphinx) -> None:
     """Sphinx calls this."""
     app.connect("source-read", prepare)
+    app.connect("autodoc-process-docstring", link_pages)

@@ -1,57 +1,14 @@
-"""The commands of the README and of docs/data.md work: the blocks marked `ci` are run, as a newcomer would type them.
-
-A block is fenced as ```` ```sh ci ````. All blocks share one folder, in which `book.txt` lies, and `gptcli` is on the
-path. Each is a shell of its own, which stops at the first command that fails.
-"""
+"""The commands of the README and of docs/data.md work: blocks marked `ci` are run, in one folder with `book.txt`."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
-
-BLOCK = re.compile(r"^```sh ci\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-def ci_blocks(markdown: str) -> list[str]:
-    """The commands of every block marked `ci`, in order."""
-    return BLOCK.findall(markdown)
-
-
-class BlockFailedError(Exception):
-    """A block ended with another code than 0."""
-
-
-def run_blocks(blocks: list[str], folder: Path) -> str:
-    """Run the blocks in `folder`; what they printed on standard output. Raises BlockFailedError."""
-    programs = folder / ".bin"
-    programs.mkdir()
-    command = programs / "gptcli"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gptcli "$@"\n', encoding="utf-8")
-    command.chmod(0o755)
-    path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder / ".cache")}
-    printed = []
-    for block in blocks:
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", block],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            check=False,
-        )
-        if done.returncode:
-            raise BlockFailedError(f"this block failed:\n{block}\nwith:\n{done.stdout}{done.stderr}")
-        printed.append(done.stdout)
-    return "".join(printed)
+from tests.project.blocks import BlockFailedError, NothingReplacedError, ci_blocks, run_blocks
 
 
 def test_the_readme_works(tmp_path: Path, corpus: str) -> None:
@@ -103,3 +60,26 @@ def test_blocks_share_a_folder_and_have_the_command(tmp_path: Path) -> None:
 def test_control_a_failing_block_fails(bad: str, tmp_path: Path) -> None:
     with pytest.raises(BlockFailedError, match="this block failed"):
         run_blocks(["true\n", bad, "true\n"], tmp_path)
+
+
+def test_comments_replace_words_and_add_commands() -> None:
+    page = """\
+```sh ci
+gptcli train a.txt --max-time 1h
+```
+<!-- test: --max-time 1h => --max-steps 2 -->
+<!-- test
+touch b.txt
+-->
+
+```sh ci
+gptcli train b.txt --max-time 1h
+```
+"""
+    expected = ["gptcli train a.txt --max-time 1h\n", "touch b.txt\n", "gptcli train b.txt --max-steps 2\n"]
+    assert ci_blocks(page) == expected
+
+
+def test_control_words_that_are_nowhere() -> None:
+    with pytest.raises(NothingReplacedError, match="--max-time 2h"):
+        ci_blocks("<!-- test: --max-time 2h => --max-steps 2 -->\n```sh ci\ngptcli train a.txt\n```\n")
