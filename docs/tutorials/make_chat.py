@@ -1,6 +1,6 @@
 """Print a made-up WhatsApp export, for the tutorial about chats: two friends, some months, the same few subjects.
 
-    python -m docs.tutorials.make_chat > chat.txt
+python -m docs.tutorials.make_chat > chat.txt
 """
 
 from __future__ import annotations

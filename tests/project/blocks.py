@@ -58,13 +58,15 @@ def ci_blocks(markdown: str) -> list[str]:
 def run_blocks(blocks: list[str], folder: Path) -> str:
     """Run the blocks in `folder`; what they printed on standard output. Raises BlockFailedError.
 
-    Each block is a shell of its own, which stops at the first command that fails, with `gptcli` on the path.
+    Each block is a shell of its own, which stops at the first command that fails. `gptcli` and `torchrun` are on the
+    path.
     """
     programs = folder / ".bin"
     programs.mkdir()
-    command = programs / "gptcli"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gptcli "$@"\n', encoding="utf-8")
-    command.chmod(0o755)
+    for name, module in (("gptcli", "gptcli"), ("torchrun", "torch.distributed.run")):
+        command = programs / name
+        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n', encoding="utf-8")
+        command.chmod(0o755)
     path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder / ".cache")}
     printed = []

@@ -13,8 +13,12 @@ TUTORIALS = ROOT / "docs/tutorials"
 PRINTED = {
     "novel": "report.html",
     "chats": "Ben: Where did I leave the umbrella?",
+    "code": "Most surprising places",
+    "fine-tuning": "runs/tuned, windows of 64 tokens",
+    "gpu-night": "Memory on cuda, training in bfloat16",
+    "cluster": "runs/web",
 }
-"""What the commands of each tutorial print."""
+"""A part of what the commands of each tutorial print."""
 
 
 def test_every_tutorial_is_run() -> None:
