@@ -86,9 +86,10 @@ docs: .venv/installed
 	$(BIN)/python docs/generate_config.py
 
 # Any warning is an error: a link to nothing, a page that the front page does not list, a docstring that cannot be read.
-# -E reads every page, so that no warning is missed.
+# Every page is read anew, so that no warning is missed.
 site: .venv/installed-docs
-	$(BIN)/python -m sphinx -W --keep-going -E -q docs build/site
+	rm -rf build/site
+	$(BIN)/python -m sphinx -W --keep-going -q docs build/site
 	@echo "build/site/index.html"
 
 clean:

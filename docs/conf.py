@@ -5,7 +5,9 @@ The lists of index.md are the navigation too: each heading is a group, and each 
 
 from __future__ import annotations
 
+import posixpath
 import re
+from functools import partial
 
 from sphinx.application import Sphinx
 
@@ -43,7 +45,7 @@ suppress_warnings = ["ref.python"]  # attributes called `bytes` beside the type
 GROUP = re.compile(r"^## (.+)$")
 ENTRY = re.compile(r"^- \[(?P<title>[^\]]+)\]\((?P<page>[\w/-]+)\.md\)")
 
-OUTSIDE = re.compile(r"\[([^\]]+)\]\((\.\./[\w/.-]+\.md)\)")
+UPWARD = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<path>\.\./[\w/.-]+\.md)\)")
 
 
 def navigation(index: str) -> str:
@@ -57,9 +59,15 @@ def navigation(index: str) -> str:
     return "\n".join([*lines[1:], "```", ""])
 
 
+def download(page: str, link: re.Match[str]) -> str:
+    """A link to a file outside of docs/, which is no page of the site, as a download; another link as it is."""
+    is_outside = posixpath.normpath(posixpath.join(posixpath.dirname(page), link["path"])).startswith("..")
+    return f"{{download}}`{link['text']} <{link['path']}>`" if is_outside else link[0]
+
+
 def prepare(app: Sphinx, page: str, source: list[str]) -> None:
-    """Change a page as Sphinx reads it: links to files outside of docs/ become downloads; the front page navigates."""
-    source[0] = OUTSIDE.sub(r"{download}`\1 <\2>`", source[0])
+    """Change a page as Sphinx reads it: links that leave docs/, and the navigation of the front page."""
+    source[0] = UPWARD.sub(partial(download, page), source[0])
     if page == app.config.root_doc:
         source[0] += "\n" + navigation(source[0])
 

@@ -17,7 +17,7 @@ from tests.conftest import ROOT
 
 DOCS = ROOT / "docs"
 LOADED = re.compile(
-    r"""(?:src|srcset|data)=["']?(https?:)?//|<link[^>]+href=["']?(https?:)?//|url\(["']?(https?:)?//"""
+    r"""(?:src|srcset|data)=["']?(https?:)?//|<link[^>]+href=["']?(https?:)?//|(?:url\(|@import )["']?(https?:)?//"""
 )
 """What makes a browser load something from another host. Links to elsewhere are fine."""
 
@@ -36,12 +36,24 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
         page.relative_to(tmp_path).as_posix(): page.read_text(encoding="utf-8") for page in tmp_path.rglob("*.html")
     }
     assert {"index.html", "tutorials/novel.html", "config.html"} <= set(pages)
+    assert 'href="../data.html"' in pages["tutorials/novel.html"]
     styles = [style.read_text(encoding="utf-8") for style in tmp_path.rglob("*.css")]
     assert [LOADED.search(text) for text in [*pages.values(), *styles] if LOADED.search(text)] == []
     named = set(re.findall(r'id="(gptcli\.[\w.]+)"', pages["api.html"]))
     errors = {f"gptcli.errors.{kind.__name__}" for kind in vars(gptcli.errors).values() if isinstance(kind, type)}
     events = {f"gptcli.runs.events.{kind.__name__}" for kind in get_args(Event)}
     assert {f"gptcli.{name}" for name in gptcli.__all__} | errors | events <= named
+
+
+def test_control_what_a_page_loads() -> None:
+    loads = [
+        '<script src="https://a.b/c.js">',
+        "<img src='//a.b/c.png'>",
+        '<link rel="x" href="http://a.b">',
+        "url(https://a.b)",
+    ]
+    assert all(LOADED.search(text) for text in [*loads, '@import "https://a.b"'])
+    assert not LOADED.search('<a href="https://a.b"> <script src="_static/c.js"> url(data:image/svg+xml,http://a.b)')
 
 
 def small_site(folder: Path, text: str = "") -> subprocess.CompletedProcess[str]:
