@@ -30,15 +30,13 @@ pygments_dark_style = "github-dark"
 
 myst_heading_anchors = 4  # the anchors that GitHub gives to headings, so that links work on both
 
-smartquotes = False
+smartquotes_action = "D"  # dashes; quotation marks stay as they are, since many belong to code
 
 # Docstrings have single backticks around names, as in Markdown.
 default_role = "code"
-autodoc_type_aliases = {"Event": "Event"}
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
-autodoc_class_signature = "separated"
 python_maximum_signature_line_length = 100
 suppress_warnings = ["ref.python"]  # attributes called `bytes` beside the type
 
