@@ -19,7 +19,7 @@ from gptcli.model.cost import inner_parameters, parameter_count, training_flops
 from gptcli.runs.decision import Chosen, NewRun, run_config
 from gptcli.runs.expected import LAW
 from gptcli.runs.fitting import SHAPE, fit_to_machine, with_train
-from gptcli.runs.ngrams import text_bits_per_byte
+from gptcli.runs.ngrams import characters_per_token, text_bits_per_byte
 from gptcli.runs.pace import Pace, may_compile, measure_pace, seconds_of, steps_within
 from gptcli.runs.request import BUDGET, Request
 from gptcli.runs.rhythm import epoch_steps, tokens_per_step, with_rhythm
@@ -114,6 +114,7 @@ class _Chooser:
         parts = [part.dataset for part in dataset.parts] if isinstance(dataset, Mixture) else [dataset]
         self._shortest = min(part.train.tokens for part in parts)
         self._text = text_bits_per_byte(dataset)
+        self._per_token = characters_per_token(dataset)
         time = self._config(PRESETS[0]).train.max_time
         self._seconds = time or DEFAULT_SECONDS.get(device.type, DEFAULT_SECONDS_ELSEWHERE)
 
@@ -173,8 +174,9 @@ class _Chooser:
         counts = step_counts(longest)
         inner = inner_parameters(config.model)
         per_pass = epoch_steps(config, self._dataset)
+        characters = self._per_token * self._dataset.train.tokens
         ratio, dropout, steps = min(
-            (LAW.ratio(inner, self._dataset.train.tokens, steps, steps / per_pass, dropout), dropout, steps)
+            (LAW.ratio(inner, characters, self._per_token * steps, steps / per_pass, dropout), dropout, steps)
             for dropout in dropouts
             for steps in counts
         )
