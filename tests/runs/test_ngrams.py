@@ -65,12 +65,12 @@ def test_a_mixture_is_judged_by_its_weights(tmp_path: Path) -> None:
 
 
 def test_a_text_is_as_predictable_in_tokens_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ngrams, "TRAIN_CHARACTERS", 2000)
-    monkeypatch.setattr(ngrams, "HELD_OUT_CHARACTERS", 500)
+    monkeypatch.setattr(ngrams, "TRAIN_CHARACTERS", 20_000)
+    monkeypatch.setattr(ngrams, "HELD_OUT_CHARACTERS", 4_000)
     words = "".join(f"{number * number % 997} is what {number * 7 % 91} says.\n" for number in range(2_000))
     characters = small_dataset(tmp_path, words)
     bpe = tokenize(tmp_path / "book.txt", tmp_path / "bpe", tokenizer="bpe", vocab_size=400).dataset
     assert characters_per_token(characters) == 1
     assert characters_per_token(bpe) == pytest.approx(len(words) * 0.9 / bpe.train.tokens, rel=0.05)
     assert characters_per_token(bpe) > 2
-    assert text_bits_per_byte(bpe) == pytest.approx(text_bits_per_byte(characters), rel=0.1)
+    assert text_bits_per_byte(bpe) == pytest.approx(text_bits_per_byte(characters), rel=0.15)
