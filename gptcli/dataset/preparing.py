@@ -52,7 +52,7 @@ def tokenize(
 
     texts: text files, folders, addresses, names of corpora, or "-" for standard input; or token files of nanoGPT, llm.c
         or datatrove, with the path of their tokenizer (docs/data.md).
-    tokenizer: "char", "bpe", the path of a tokenizer.json or vocab.json, or "auto": characters below 5 MB of text,
+    tokenizer: "char", "bpe", the path of a tokenizer.json or vocab.json, or "auto": characters below 1.5 MB of text,
         else BPE.
     vocab_size: entries of a BPE vocabulary, by default 8,192. With it, "auto" is BPE.
     val_fraction: share of the text, its last part, held out for validation; by default 10 %, less for large text.
