@@ -43,7 +43,7 @@ suppress_warnings = ["ref.python"]  # attributes called `bytes` beside the type
 GROUP = re.compile(r"^## (.+)$")
 ENTRY = re.compile(r"^- \[(?P<title>[^\]]+)\]\((?P<page>[\w/-]+)\.md\)")
 
-UPWARD = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<path>\.\./[\w/.-]+\.md)\)")
+UPWARD = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<path>\.\./[\w/.-]+\.md)(#[\w-]+)?\)")
 
 
 def navigation(index: str) -> str:

@@ -62,7 +62,7 @@ def small_site(folder: Path, text: str = "") -> subprocess.CompletedProcess[str]
     shutil.copytree(DOCS / "site", sources / "site", dirs_exist_ok=True)
     shutil.copy(DOCS / "conf.py", sources)
     (folder / "OUTSIDE.md").write_text("# Outside\n", encoding="utf-8")
-    index = "# Index\n\n## Group\n\n- [One](one.md)\n- [Two](two.md)\n\n[Outside](../OUTSIDE.md)\n"
+    index = "# Index\n\n## Group\n\n- [One](one.md)\n- [Two](two.md)\n\n[Outside](../OUTSIDE.md#outside)\n"
     (sources / "index.md").write_text(index, encoding="utf-8")
     (sources / "one.md").write_text(f"# One\n\n[a part](two.md#its-part)\n\n{text}", encoding="utf-8")
     (sources / "two.md").write_text("# Two\n\n## Its part\n", encoding="utf-8")
