@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-
 FEWEST_CHARACTERS = 2_500
 """Characters of the shortest text of the trainings: on less, no more passes are harmless than on that."""
 
