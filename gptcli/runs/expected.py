@@ -11,6 +11,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+FEWEST_CHARACTERS = 2_500
+"""Characters of the shortest text of the trainings: on less, no more passes are harmless than on that."""
+
 
 @dataclass(frozen=True)
 class Law:
@@ -54,23 +57,23 @@ class Law:
 
     def harmless_passes(self, parameters: float, characters: float, dropout: float) -> float:
         """Passes over a text from which on the model memorizes it."""
-        of_text = 1 + self.passes_text * 1e5 / characters
+        of_text = 1 + self.passes_text * 1e5 / max(FEWEST_CHARACTERS, characters)
         of_model = (parameters / 1e5) ** self.passes_size * math.exp(self.relief * dropout)
         return float(self.passes * of_text * of_model)
 
 
 LAW = Law(
-    level=0.3048,
-    size=0.1755,
-    size_power=0.3463,
-    text=0.2902,
-    text_power=0.1043,
-    length=0.1885,
-    length_power=0.4997,
-    shrink=9.309,
-    harm=0.6113,
-    passes=12.64,
-    passes_text=0.1109,
-    passes_size=-0.2838,
-    relief=6.494,
+    level=0.2638,
+    size=0.1737,
+    size_power=0.3191,
+    text=0.323,
+    text_power=0.08516,
+    length=0.1931,
+    length_power=0.4698,
+    shrink=8.378,
+    harm=0.6207,
+    passes=12.69,
+    passes_text=0.1039,
+    passes_size=-0.2722,
+    relief=6.212,
 )

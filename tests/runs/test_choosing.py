@@ -52,9 +52,9 @@ def made(dataset: Dataset, tmp_path: Path, settings: dict[str, Any] | None = Non
 def test_the_lowest_expected_loss_is_chosen(text: Dataset, tmp_path: Path, paces: list[str]) -> None:
     plan = made(text, tmp_path)
     assert plan.choice is not None
-    assert [one.preset for one in plan.choice.candidates] == paces
-    assert len(paces) >= 3
-    best = plan.choice.best
+    presets, best = [one.preset for one in plan.choice.candidates], plan.choice.best
+    assert len(presets) >= 3
+    assert paces in (presets, [*presets, best.preset]), "each once, and the best again if it has dropout"
     assert best.loss == min(one.loss for one in plan.choice.candidates)
     assert (plan.config.preset, plan.config.model.dropout) == (best.preset, best.dropout)
     assert plan.config.train.max_steps == best.steps
