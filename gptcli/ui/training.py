@@ -53,12 +53,12 @@ class TrainingDisplay:
     def __enter__(self) -> TrainingDisplay:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
         if self._progress:
             self._progress.notice = ""
         self._open.close()
-        if self._preparing and not self._progress and kind is not None and issubclass(kind, KeyboardInterrupt):
-            self._preparing.announce_interruption()
+        if self._preparing and not self._progress and isinstance(error, KeyboardInterrupt):
+            self._preparing.announce_interruption(error)
 
     def announce_stop(self) -> None:
         """Say that the training saves and stops. Safe in a signal handler: a live display shows it when it redraws."""
