@@ -30,7 +30,7 @@ from gptcli.runs.plan import Plan
 from gptcli.runs.time_left import TimeLeft
 from gptcli.ui.chart import MARK, Points
 from gptcli.ui.choice import choice_facts, choice_table
-from gptcli.ui.console import Output, live_display, printable, wording
+from gptcli.ui.console import Output, live_display, on_terminal, printable, wording
 from gptcli.ui.live_frames import LiveFrames
 from gptcli.ui.preparing import PreparingDisplay, describe, figures, show_skipped
 from gptcli.ui.training_frame import Frame
@@ -128,7 +128,7 @@ class _Progress:
         elif isinstance(event, SampleDrawn) and self.live:
             self._sample = event.step, event.text
         elif isinstance(event, SampleDrawn):
-            self._print(Text(f"── sample at step {event.step:,} ──", "dim"), Text(printable(event.text)))
+            self._print(Text(f"── sample at step {event.step:,} ──", "dim"), Text(on_terminal(event.text)))
         elif isinstance(event, CheckpointBegun):
             self._saving = event.step, time.monotonic()
         elif isinstance(event, CheckpointSaved):
