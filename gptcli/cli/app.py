@@ -43,7 +43,7 @@ class _Commands(TyperGroup):
         """The command of the first argument; raises UsageError if there is none."""
         from gptcli.cli.arguments import unknown_command
 
-        if args[0] not in COMMANDS:
+        if args[0] not in COMMANDS and not ctx.resilient_parsing:
             raise unknown_command(args[0], list(COMMANDS))
         return super().resolve_command(ctx, args)
 
@@ -71,6 +71,8 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse as typer does, after these checks. What was typed stays in `ctx.obj`, for errors that quote it."""
+        if ctx.resilient_parsing:  # a shell asks for completions of a line that is not finished
+            return super().parse_args(ctx, args)
         from gptcli.cli.arguments import refuse_empty, refuse_extra, refuse_options_as_files
 
         refuse_options_as_files(args, [option for parameter in self.params for option in parameter.opts])
