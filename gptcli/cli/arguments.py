@@ -53,7 +53,9 @@ def refuse_extra(extra: Sequence[str], context: Any) -> None:
 def unknown_command(name: str, commands: Sequence[str]) -> UsageError:
     """The error for a command that does not exist."""
     hint = nearest_name(name, commands) or f"The commands are {', '.join(commands)}."
-    if os.path.exists(name):
+    if name == "help":
+        hint = "See gptcli --help, or gptcli train --help for one command."
+    elif os.path.exists(name):
         hint = f"To train a model on it: gptcli train {shlex.quote(name)}"
     return UsageError(f"gptcli has no command '{name}'.", hint)
 

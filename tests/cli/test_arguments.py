@@ -77,6 +77,7 @@ def test_an_option_of_another_command() -> None:
         (["sample", "--quantize", "int6"], "--quantize cannot be 'int6'", "Did you mean 'int8'?"),
         (["trian", "book.txt"], "gptcli has no command 'trian'", "Did you mean 'train'?"),
         (["book.txt"], "no command 'book.txt'", "gptcli train book.txt"),
+        (["help"], "no command 'help'", "gptcli --help"),
         (["zzz"], "no command 'zzz'", "tokenize, train, sample"),
         (["--lr", "3"], "gptcli has no option --lr", "gptcli train"),
     ],

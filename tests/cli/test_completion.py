@@ -21,13 +21,14 @@ finally:
 
 def completions(shell: str, line: str) -> tuple[str, str]:
     """What the program answers to a shell for a line, whose last word is completed, and its standard error."""
-    environment = {
+    words = {
         "bash": {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)},
         "zsh": {"_TYPER_COMPLETE_ARGS": line},
         "fish": {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
     }[shell]
+    asked = words | {"_GPTCLI_COMPLETE": f"complete_{shell}"}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=ROOT, env=CommandLine._environment(environment | {"_GPTCLI_COMPLETE": f"complete_{shell}"}),
+        [sys.executable, "-c", PROGRAM], cwd=ROOT, env=CommandLine._environment(asked),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     return done.stdout, done.stderr
