@@ -7,7 +7,7 @@ RUN := runs/python-docs
 .PHONY: help demo test test-browser browser test-install recipes crash soak fuzz fuzz-quick bench gpu docs clean
 
 help:
-	@echo "make demo    install into .venv, train a small model for about a minute, generate text with it"
+	@echo "make demo    install into .venv, train a small model for about a minute, generate text with it, make a report"
 	@echo "make test    install with the development tools; check format, lint and types; run the tests"
 	@echo "make test-browser  the tests of pages in a Chromium, which is installed with apt where there is none"
 	@echo "make test-install   install the wheel with pip, pipx and uv into empty environments; train and sample"
@@ -24,10 +24,12 @@ help:
 	@echo "With another Python than python3:  make demo PYTHON=python3.12"
 
 # The text is on every machine: 1.7 MB of English from the documentation inside Python's standard library. A second
-# `make demo` finds the finished run and only generates text.
+# `make demo` finds the finished run, generates text and makes the report again.
 demo: .venv/installed
-	$(BIN)/gptcli train python-docs --preset nano --max-steps 1000 -o $(RUN)
-	$(BIN)/gptcli sample $(RUN) --prompt 'Return ' --num-samples 5 --max-new-tokens 200
+	$(BIN)/gptcli train python-docs --max-time 45s -o $(RUN)
+	$(BIN)/gptcli sample $(RUN) --prompt 'Return ' --num-samples 3 --max-new-tokens 200
+	$(BIN)/gptcli report $(RUN) -o $(RUN).html
+	@echo "Open $(RUN).html in a browser: the run as a page."
 
 test: .venv/installed-dev
 	$(BIN)/ruff format --check

@@ -1,17 +1,20 @@
 """Take the pictures of gallery.md, from the runs of its commands under runs/.
 
-    python -m docs.generate_gallery
+    python -m docs.generate_gallery            # all pictures but that of a training
+    python -m docs.generate_gallery --live     # a training while it runs; it takes three minutes of an idle machine
 
-It needs a Chromium. Train the runs first, with the commands of gallery.md; that takes some minutes.
+It needs a Chromium, and tmux for `--live`. Train the other runs first, with the commands of gallery.md.
 """
 
 from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 import tempfile
+import time
 from io import StringIO
 from pathlib import Path
 
@@ -22,7 +25,9 @@ from tests.ui.browser import Page, find_browser, running_browser
 
 PICTURES = Path(__file__).with_name("pictures")
 TEXT = "Return the value of the named attribute"
-COLUMNS = 100
+COLUMNS, ROWS = 100, 36
+TAKEN_AT = 0.66
+"""Part of a training after which its picture is taken."""
 _TERMINAL = """<!doctype html><meta charset="utf-8"><style>
 body {{ margin: 0; background: #0d1117; }}
 pre {{ display: inline-block; margin: 0; padding: 16px 20px; color: #e6edf3; }}
@@ -36,8 +41,11 @@ def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name, running_browser(program, Path(name)) as browser:
         folder, tab = Path(name), browser.new_page()
-        of_pages(tab, folder)
-        of_terminals(tab, folder)
+        if "--live" in sys.argv:
+            of_a_training(tab, folder)
+        else:
+            of_pages(tab, folder)
+            of_terminals(tab, folder)
 
 
 def of_pages(tab: Page, folder: Path) -> None:
@@ -76,10 +84,31 @@ def of_terminals(tab: Page, folder: Path) -> None:
         "terminal-surprise": ("eval", "runs/python-docs", str(folder / "mine.txt"), "--tokens"),
     }
     for name, arguments in commands.items():
-        page = folder / f"{name}.html"
-        page.write_text(_TERMINAL.format(content=as_html(on_terminal("gptcli", *arguments))), encoding="utf-8")
-        tab.open(page, width=1100)
-        tab.picture(PICTURES / f"{name}.png", "pre", margin=0)
+        picture(tab, folder, name, on_terminal("gptcli", *arguments))
+
+
+def of_a_training(tab: Page, folder: Path) -> None:
+    """The display of a training, two thirds of the way."""
+    command = f"gptcli train python-docs -o {folder / 'run'}"
+    tmux = ["tmux", "-L", "gptcli-gallery"]
+    size = ["-x", str(COLUMNS), "-y", str(ROWS)]
+    subprocess.run([*tmux, "-f", "/dev/null", "new-session", "-d", *size, f"{sys.executable} -m {command}"], check=True)
+    step, steps, screen = 0, 1, ""
+    while step < TAKEN_AT * steps:
+        time.sleep(0.5)
+        screen = subprocess.run([*tmux, "capture-pane", "-e", "-p"], capture_output=True, text=True, check=True).stdout
+        if progress := re.search(r"step ([\d,]+)/([\d,]+)", Text.from_ansi(screen).plain):
+            step, steps = (int(number.replace(",", "")) for number in progress.groups())
+    subprocess.run([*tmux, "kill-server"], check=True)
+    picture(tab, folder, "terminal-training", f"$ {command.partition(' -o')[0]}\n{screen}")
+
+
+def picture(tab: Page, folder: Path, name: str, output: str) -> None:
+    """A picture of a terminal's output."""
+    page = folder / f"{name}.html"
+    page.write_text(_TERMINAL.format(content=as_html(output)), encoding="utf-8")
+    tab.open(page, width=1100)
+    tab.picture(PICTURES / f"{name}.png", "pre", margin=0)
 
 
 def run(*command: str) -> None:

@@ -33,7 +33,7 @@ class TokenizerConfig(Section):
     """How text becomes tokens."""
 
     kind: str = "auto"
-    """Tokenizer: `char`, `bpe`, the path of a tokenizer.json or vocab.json, or `auto` (char below 5 MB of text, else
+    """Tokenizer: `char`, `bpe`, the path of a tokenizer.json or vocab.json, or `auto` (char below 1.5 MB of text, else
     bpe). `auto` with a `vocab_size` means `bpe`."""
     vocab_size: Annotated[int, Field(ge=257, le=2**20)] | None = None
     """Entries of a new BPE vocabulary (default: 8192). They are 256 bytes, the merges and `<|endoftext|>`."""

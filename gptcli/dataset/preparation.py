@@ -72,6 +72,8 @@ class Preparation:
     """Datasets of texts with the same name, perhaps of an earlier state of this one."""
     encoding: Encoding = encoding
     """How texts are encoded: on this machine, or on a cluster."""
+    remembered: Tokenizer | None = None
+    """The tokenizer that the settings led to before, for a dataset that is made again."""
     _keys: dict[bool, str] = field(default_factory=dict)
 
     def key(self, *, has_skipped: bool = False) -> str:
@@ -172,7 +174,7 @@ class Preparation:
             notes.insert(0, f"Continued after {size(journal.progress.bytes)}, where this was interrupted before.")
         if journal:
             self.hashes.keep_in(new.path)
-        tokenizer = self.given
+        tokenizer = self.given or self.remembered
         if tokenizer is None:
             trained = journal.tokenizer if journal else None
             tokenizer, more = make_tokenizer(self.config, corpus, train, self.report, trained)
@@ -210,6 +212,7 @@ def preparation(
     on_progress: OnProgress | None,
     *,
     given: Tokenizer | None = None,
+    remembered: Tokenizer | None = None,
     earlier: Sequence[Path] = (),
     encoding: Encoding = encoding,
 ) -> Iterator[Preparation]:
@@ -223,7 +226,7 @@ def preparation(
     with find_sources(inputs, data, on_progress) as found:
         hashes = SourceHashes(found.sources, KeptHashes(earlier))
         report = reporter(on_progress, hashes.bytes)
-        yield Preparation(found, hashes, config, given, data, unknown, report, earlier, encoding)
+        yield Preparation(found, hashes, config, given, data, unknown, report, earlier, encoding, remembered)
 
 
 def _not_text(folder: Path) -> CorpusError:

@@ -52,7 +52,7 @@ def tokenize(
 
     texts: text files, folders, addresses, names of corpora, or "-" for standard input; or token files of nanoGPT, llm.c
         or datatrove, with the path of their tokenizer (docs/data.md).
-    tokenizer: "char", "bpe", the path of a tokenizer.json or vocab.json, or "auto": characters below 5 MB of text,
+    tokenizer: "char", "bpe", the path of a tokenizer.json or vocab.json, or "auto": characters below 1.5 MB of text,
         else BPE.
     vocab_size: entries of a BPE vocabulary, by default 8,192. With it, "auto" is BPE.
     val_fraction: share of the text, its last part, held out for validation; by default 10 %, less for large text.
@@ -103,6 +103,7 @@ def find_or_prepare(
     data: DataConfig,
     *,
     given: Tokenizer | None = None,
+    remembered: Tokenizer | None = None,
     unknown: Unknown = "error",
     scratch: Path | None = None,
     before_encoding: BeforeEncoding | None = None,
@@ -112,7 +113,8 @@ def find_or_prepare(
 
     It is looked for in all of `roots` (see `place.dataset_roots`), and made in the first that can be written; in
     `scratch` instead, if that is given. A damaged one among them is made again, with a note. A `given` tokenizer
-    replaces the one that `tokenizer` asks for. `before_encoding` is called with the text of a dataset that has to be
+    replaces the one that `tokenizer` asks for; a `remembered` one is what that led to before, so that a dataset is made
+    again as it was. `before_encoding` is called with the text of a dataset that has to be
     made, and may raise. Raises as `tokenize` does.
     """
     restore_interrupted(*inputs)
@@ -121,7 +123,14 @@ def find_or_prepare(
     name = name_of_text(inputs[0])
     traces = [trace for root in roots for trace in traces_of(root, name)]
     with preparation(
-        inputs, tokenizer, data, unknown, on_progress, given=given, earlier=earlier_folders(traces)
+        inputs,
+        tokenizer,
+        data,
+        unknown,
+        on_progress,
+        given=given,
+        remembered=remembered,
+        earlier=earlier_folders(traces),
     ) as ours:
         damage: list[str] = []
         keys = ours.possible_keys() if traces else []

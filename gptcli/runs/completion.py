@@ -21,6 +21,7 @@ from gptcli.runs.choosing import Choice, choose_model, is_open
 from gptcli.runs.decision import Decision, FineTune, NewRun, Resume, run_config
 from gptcli.runs.expected import LAW
 from gptcli.runs.fitting import SHAPE, Fitted, fit_to_machine, way_to_fit, with_train
+from gptcli.runs.ngrams import characters_per_token
 from gptcli.runs.pace import Pace, may_compile, measure_pace, seconds_of, steps_within
 from gptcli.runs.pretrained import notes_on, verified_sha256
 from gptcli.runs.request import Request
@@ -213,7 +214,8 @@ def _budget(config: RunConfig, dataset: Dataset, seconds: float | None) -> str:
     times = ", ".join(f"{count:,.1f} times over {name}" for name, count in passes.items())
     batch = f"{train.batch_size:,} × {config.model.block_size:,} tokens"
     inner = inner_parameters(config.model)
-    harmless = LAW.harmless_passes(inner, dataset.train.tokens, config.model.dropout)
+    characters = characters_per_token(dataset) * dataset.train.tokens
+    harmless = LAW.harmless_passes(inner, characters, config.model.dropout)
     memorizing = ", so often that the model may memorize it" if epochs > harmless else ""
     takes = f"; about {duration(seconds)} on this machine" if seconds else ""
     return f"{counted(steps, 'step')} of {batch}, {times}{memorizing}{takes}"

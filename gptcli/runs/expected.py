@@ -17,7 +17,7 @@ class Law:
     """Constants of the law; `python -m benchmarks.law` fits them to docs/recipes.jsonl.
 
     The ratio of a loss to that of the n-gram model (`ngrams.py`) is, with N parameters apart from the embedding, U
-    tokens of training text, S updates, P passes and dropout d:
+    characters of training text, S updates times the characters of a token, P passes and dropout d:
 
         level + size (N' / 1e5)^-size_power + text (U / 1e5)^-text_power + length (S / 300)^-length_power
               + harm log(1 + (P / P*)^12) / 12
@@ -40,21 +40,21 @@ class Law:
     passes_size: float
     relief: float
 
-    def ratio(self, parameters: float, tokens: float, steps: float, passes: float, dropout: float) -> float:
+    def ratio(self, parameters: float, characters: float, steps: float, passes: float, dropout: float) -> float:
         """The expected loss as a multiple of the n-gram model's."""
-        harmless = self.harmless_passes(parameters, tokens, dropout)
+        harmless = self.harmless_passes(parameters, characters, dropout)
         effective = parameters * math.exp(-self.shrink * dropout)
         return float(
             self.level
             + self.size * (effective / 1e5) ** -self.size_power
-            + self.text * (tokens / 1e5) ** -self.text_power
+            + self.text * (characters / 1e5) ** -self.text_power
             + self.length * (steps / 300) ** -self.length_power
             + self.harm * math.log1p((passes / harmless) ** 12) / 12
         )
 
-    def harmless_passes(self, parameters: float, tokens: float, dropout: float) -> float:
+    def harmless_passes(self, parameters: float, characters: float, dropout: float) -> float:
         """Passes over a text from which on the model memorizes it."""
-        of_text = 1 + self.passes_text * 1e5 / tokens
+        of_text = 1 + self.passes_text * 1e5 / characters
         of_model = (parameters / 1e5) ** self.passes_size * math.exp(self.relief * dropout)
         return float(self.passes * of_text * of_model)
 

@@ -16,18 +16,27 @@ from gptcli.dataset.mixture import Mixture
 
 ORDER = 5
 """Characters that an n-gram model looks back."""
-TRAIN_TOKENS, HELD_OUT_TOKENS = 100_000, 20_000
+TRAIN_CHARACTERS, HELD_OUT_CHARACTERS = 100_000, 20_000
 PIECES = 8
-"""Pieces of a split, spread evenly, if it has more tokens than that."""
+"""Pieces of a split, spread evenly, if it has more text than that."""
+
+
+def characters_per_token(dataset: Dataset) -> float:
+    """Characters of a token in the mean; 1 for a tokenizer of characters."""
+    if isinstance(dataset, Mixture):
+        return sum(part.weight * characters_per_token(part.dataset) for part in dataset.parts)
+    ids = _sample(dataset.train, HELD_OUT_CHARACTERS)
+    return max(1, len(dataset.tokenizer.decode(ids.tolist()))) / max(1, ids.size)
 
 
 def text_bits_per_byte(dataset: Dataset) -> float:
     """The loss of an n-gram model of a dataset's characters on its held-out text, in bits per byte."""
     if isinstance(dataset, Mixture):
         return sum(part.weight * text_bits_per_byte(part.dataset) for part in dataset.parts)
+    per_token = characters_per_token(dataset)
     train, held_out = (
-        dataset.tokenizer.decode(_sample(split, tokens).tolist())
-        for split, tokens in ((dataset.train, TRAIN_TOKENS), (dataset.val, HELD_OUT_TOKENS))
+        dataset.tokenizer.decode(_sample(split, round(characters / per_token)).tolist())
+        for split, characters in ((dataset.train, TRAIN_CHARACTERS), (dataset.val, HELD_OUT_CHARACTERS))
     )
     return ngram_bits_per_byte(train, held_out)
 

@@ -38,7 +38,7 @@ from gptcli.runs.pretrained import require_its_tokenizer, stored_initial_state
 from gptcli.runs.request import Request
 from gptcli.runs.team import ALONE_TEAM, Team
 from gptcli.storage import FolderLock, free_space, scratch_folder
-from gptcli.tokenizer.tokenizer import Tokenizer, parse_tokenizer
+from gptcli.tokenizer.tokenizer import Tokenizer, is_path, parse_tokenizer
 from gptcli.training.compilation import CPU_SECONDS
 from gptcli.training.optimizer import state_numbers
 from gptcli.training.schedule import learning_rate
@@ -191,10 +191,12 @@ def _prepare(request: Request, decision: Decision, scratch: Path | None, on_prog
     data = parse_section(DataConfig, merge(decision.kept(request).get("data", {}), request.explicit.get("data", {})))
     if data.weights is None:
         refuse_unweighted(request.data)
-        prepare = partial(find_or_prepare, request.data, before_encoding=refuse)
+        was_made = isinstance(decision, Resume) and not is_path(decision.run.config.tokenizer.kind)
+        remembered = _own_tokenizer(request, decision) if was_made else None
+        prepare = partial(find_or_prepare, request.data, before_encoding=refuse, remembered=remembered)
     else:
         prepare = partial(find_or_prepare_mixture, request.data, data.weights)
-    own = _own_tokenizer(request, decision, data)
+    own = _own_tokenizer(request, decision) if len(data.weights or ()) > 1 else None
     try:
         return prepare(
             dataset_roots(decision.path),
@@ -211,11 +213,12 @@ def _prepare(request: Request, decision: Decision, scratch: Path | None, on_prog
         raise
 
 
-def _own_tokenizer(request: Request, decision: Decision, data: DataConfig) -> Tokenizer | None:
-    """The tokenizer of a mixture that resumes, so that it is not learned from all texts again; else None."""
-    if len(data.weights or ()) < 2 or not isinstance(decision, Resume):
-        return None
-    if request.states("tokenizer.kind", "tokenizer.vocab_size"):
+def _own_tokenizer(request: Request, decision: Decision) -> Tokenizer | None:
+    """The tokenizer of a run that resumes, unless the request states one.
+
+    So a mixture does not learn it from all texts again, and a text gets it whatever a later version would choose.
+    """
+    if not isinstance(decision, Resume) or request.states("tokenizer.kind", "tokenizer.vocab_size"):
         return None
     return parse_tokenizer(decision.run.tokenizer_json, decision.path / names.TOKENIZER)
 

@@ -197,7 +197,11 @@ def test_a_newline_that_is_rare_is_no_start(tmp_path: Path) -> None:
 
 
 def test_auto_chooses_and_says_why(tmp_path: Path, book: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "characters" in make(tmp_path / "a", book).notes[-1]
+    note = make(tmp_path / "a", book).notes[-1]
+    assert "characters" in note
+    assert "tokenizer.kind = bpe" not in note
+    monkeypatch.setattr(vocabulary, "BPE_FROM_BYTES", 1000)
+    assert "`tokenizer.kind = bpe`" in make(tmp_path / "larger", book).notes[-1]
     monkeypatch.setattr(vocabulary, "CHAR_BELOW_BYTES", 1000)
     large = make(tmp_path / "b", book)
     assert large.dataset.tokenizer.kind == "bpe"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from itertools import groupby
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import gptcli
+from gptcli.dataset import vocabulary
 from gptcli.errors import ConfigError, GptcliError, StorageError
 from gptcli.runs.events import CheckpointSaved, EvalMetrics, Event, Planned, Preparing, RunFinished, StepMetrics
 from gptcli.storage import FolderLock
@@ -63,6 +65,20 @@ def test_a_stop_is_asked_for_and_resumed(folder: Path) -> None:
     assert (first.end.stopped, first.end.step) == ("interrupted", 7)
     assert gptcli.train("book.txt", "run", resume="must", **options).end.step == 20
     assert seen == [*range(1, 21)]
+
+
+def test_a_dataset_is_made_again_as_it_was_when_the_choice_of_a_tokenizer_has_changed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"preset": "nano", "family": "gpt2"}
+    gptcli.train("book.txt", "run", settings=FLAGS | {"train.max_steps": 10}, **options)
+    assert gptcli.load("run").tokenizer.kind == "char"
+    shutil.rmtree("data")
+    monkeypatch.setattr(vocabulary, "CHAR_BELOW_BYTES", 1000)
+    assert gptcli.train("book.txt", "run", resume="must", settings=FLAGS, **options).end.step == 20
+    shutil.rmtree("data")
+    gptcli.train("book.txt", "other", settings=FLAGS, **options)
+    assert gptcli.load("other").tokenizer.kind == "bpe", "control: the choice has changed"
 
 
 def test_a_plan_leaves_nothing_on_disk(folder: Path) -> None:

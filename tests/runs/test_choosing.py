@@ -63,7 +63,7 @@ def test_the_lowest_expected_loss_is_chosen(text: Dataset, tmp_path: Path, paces
 
 
 def test_nothing_takes_longer_than_the_time(text: Dataset, tmp_path: Path, paces: list[str]) -> None:
-    for stated, seconds in [({}, 180.0), ({"train.max_time": "40s"}, 40.0)]:
+    for stated, seconds in [({}, 170.0), ({"train.max_time": "40s"}, 40.0)]:
         choice = made(text, tmp_path, stated).choice
         assert choice is not None
         assert choice.seconds == seconds
@@ -87,6 +87,26 @@ def test_a_long_training_is_timed_as_it_will_run(
     assert plan.pays_compiling_on_cpu
     assert plan.choice is not None
     assert plan.seconds == pytest.approx(plan.choice.best.seconds)
+
+
+def test_a_model_with_dropout_is_timed_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[tuple[str, float]] = []
+
+    def measure(config: RunConfig, *_where: object, **_options: object) -> Pace:
+        measured.append((config.preset, config.model.dropout))
+        flops = training_flops(config.model, config.model.block_size) * tokens_per_step(config)
+        return Pace(flops / FLOPS_PER_SECOND * (3 if config.model.dropout else 1))
+
+    monkeypatch.setattr(choosing, "measure_pace", measure)
+    text = small_dataset(tmp_path, "".join(f"{number * number} and {number}\n" for number in range(1_000)))
+    plan = made(text, tmp_path)
+    assert plan.choice is not None
+    best = plan.choice.best
+    assert best.dropout > 0
+    assert measured[-1] == (best.preset, best.dropout)
+    assert measured.index((best.preset, best.dropout)) >= len(plan.choice.candidates)  # after all others
+    flops = training_flops(plan.config.model, plan.config.model.block_size) * tokens_per_step(plan.config)
+    assert best.pace.step == pytest.approx(3 * flops / FLOPS_PER_SECOND)
 
 
 def test_models_that_would_hardly_learn_are_not_measured(text: Dataset, tmp_path: Path, paces: list[str]) -> None:

@@ -15,7 +15,7 @@ RESULTS = Path(__file__).parents[2] / "docs" / "recipes.jsonl"
 
 
 def test_more_training_helps_until_the_text_is_memorized() -> None:
-    harmless = LAW.harmless_passes(parameters=1e5, tokens=1e5, dropout=0.0)
+    harmless = LAW.harmless_passes(parameters=1e5, characters=1e5, dropout=0.0)
     passes = [harmless / 8, harmless / 4, harmless / 2]
     early = [LAW.ratio(1e5, 1e5, 100 * count, count, 0.0) for count in passes]
     assert early == sorted(early, reverse=True)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from gptcli.dataset.mixture import mixture
+from gptcli.dataset.preparing import tokenize
 from gptcli.runs import ngrams
-from gptcli.runs.ngrams import ngram_bits_per_byte, text_bits_per_byte
+from gptcli.runs.ngrams import characters_per_token, ngram_bits_per_byte, text_bits_per_byte
 from tests.runs.small_runs import small_dataset
 
 VERSE = "so long lives this, and this gives life to thee\n"
@@ -50,7 +51,7 @@ def test_a_dataset_is_judged_by_its_splits(tmp_path: Path) -> None:
 def test_a_large_split_is_judged_by_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = small_dataset(tmp_path, VERSE * 100 + VERSE[::-1] * 100)
     whole = text_bits_per_byte(dataset)
-    monkeypatch.setattr(ngrams, "TRAIN_TOKENS", 2000)
+    monkeypatch.setattr(ngrams, "TRAIN_CHARACTERS", 2000)
     pieces = text_bits_per_byte(dataset)
     assert pieces != whole
     monkeypatch.setattr(ngrams, "PIECES", 1)
@@ -61,3 +62,15 @@ def test_a_mixture_is_judged_by_its_weights(tmp_path: Path) -> None:
     easy, hard = small_dataset(tmp_path / "easy", VERSE * 50), small_dataset(tmp_path / "hard", VERSE[::-1] + VERSE * 9)
     whole = text_bits_per_byte(mixture([easy, hard], [3, 1]))
     assert whole == pytest.approx(0.75 * text_bits_per_byte(easy) + 0.25 * text_bits_per_byte(hard))
+
+
+def test_a_text_is_as_predictable_in_tokens_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ngrams, "TRAIN_CHARACTERS", 20_000)
+    monkeypatch.setattr(ngrams, "HELD_OUT_CHARACTERS", 4_000)
+    words = "".join(f"{number * number % 997} is what {number * 7 % 91} says.\n" for number in range(2_000))
+    characters = small_dataset(tmp_path, words)
+    bpe = tokenize(tmp_path / "book.txt", tmp_path / "bpe", tokenizer="bpe", vocab_size=400).dataset
+    assert characters_per_token(characters) == 1
+    assert characters_per_token(bpe) == pytest.approx(len(words) * 0.9 / bpe.train.tokens, rel=0.05)
+    assert characters_per_token(bpe) > 2
+    assert text_bits_per_byte(bpe) == pytest.approx(text_bits_per_byte(characters), rel=0.15)
