@@ -146,7 +146,7 @@ def fine_tuning(preset_name: str) -> Values:
 
 def nearest_name(name: str, known: Iterable[str]) -> str:
     """A question that suggests the most similar known name; "" if none is similar."""
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"Did you mean '{matches[0]}'?" if matches else ""
 
 

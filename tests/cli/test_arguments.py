@@ -89,6 +89,11 @@ def test_wrong_usage_reads_like_every_other_error(arguments: list[str], message:
     assert hint in said.partition("Hint: ")[2]
 
 
+def test_a_name_that_resembles_none_is_not_corrected() -> None:
+    assert "Did you mean" not in refused("sample", "--nope")
+    assert "Did you mean" not in refused("nosuch")
+
+
 def test_a_misspelled_option() -> None:
     assert "Did you mean '--temperature'?" in refused("sample", "--temprature", "1")
 

@@ -178,6 +178,7 @@ class Terminal:
         """Wait until the terminal shows a text, after the one of the last call."""
         while text.encode() not in self.shown[self._read :]:
             assert select.select([self._controller], [], [], 60)[0], self.shown
+            assert len(self.shown) < 30_000, "the text does not end"
             self.shown += os.read(self._controller, 10_000)  # an OSError if the command has ended
         self._read = self.shown.index(text.encode(), self._read) + len(text.encode())
 
