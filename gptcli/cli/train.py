@@ -155,7 +155,8 @@ def train(
         "resume": resume, "unknown": unknown,
     }  # fmt: skip
     display = TrainingDisplay(output)
-    stop = GracefulStop(display.announce_stop, copies_for=COPIES_SECONDS if has_launcher() else 0.0)
+    announce = (lambda: None) if follows() else display.announce_stop  # rank 0 speaks for all
+    stop = GracefulStop(announce, copies_for=COPIES_SECONDS if has_launcher() else 0.0)
     if follows():
         if not dry_run:
             _follow(stop)
