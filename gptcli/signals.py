@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_STDERR = 2
 _SHOW_CURSOR = b"\x1b[?25h"
 
 
@@ -23,6 +24,8 @@ class Stopped(KeyboardInterrupt):
 
     def __init__(self, signum: int) -> None:
         self.signum = signum
+        self.announced = False
+        """Whether the user was told."""
 
 
 def heeded_signals() -> list[signal.Signals]:
@@ -32,8 +35,20 @@ def heeded_signals() -> list[signal.Signals]:
 
 def end_on_signals() -> None:
     """Let each stop signal end the process at once, without a traceback."""
+
+    def handle(signum: int, _frame: FrameType | None) -> None:
+        announce_stop()
+        os._exit(128 + signum)
+
     for signum in heeded_signals():
-        signal.signal(signum, lambda signum, _frame: os._exit(128 + signum))
+        signal.signal(signum, handle)
+
+
+def announce_stop() -> None:
+    """Say on a terminal that the program was stopped. Safe in a signal handler."""
+    with suppress(OSError):
+        if os.isatty(_STDERR):
+            os.write(_STDERR, b"\r\x1b[KStopped.\n")  # over the ^C that the terminal has shown
 
 
 @contextmanager
@@ -50,6 +65,7 @@ def unwind_on_signal() -> Iterator[Callable[[], int]]:
             os._exit(128 + signum)
         received.append(signum)
         if _is_importing(frame):
+            announce_stop()
             end_now(128 + signum)
         raise Stopped(signum)
 

@@ -23,6 +23,7 @@ from gptcli.storage import (
     new_directory,
     remove_directory,
     remove_leftovers,
+    scratch_folder,
     to_json,
     unnamed_file,
     write_file,
@@ -321,4 +322,30 @@ def test_an_unnamed_file_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
         assert names(tmp_path) == set()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
     with pytest.raises(StorageError, match="no such file"), unnamed_file():
+        pass
+
+
+KILLED = (
+    "import os; from gptcli.storage import scratch_folder\nwith scratch_folder() as f: (f / 'big').touch(); os.abort()"
+)
+
+
+def test_a_scratch_folder_of_a_killed_process_is_removed_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".gptcli-scratch-notes").write_text("not ours")
+    (tmp_path / "gptcli-mine").mkdir()
+    subprocess.run([sys.executable, "-c", KILLED], cwd=ROOT, env=os.environ | {"TMPDIR": str(tmp_path)}, check=False)
+    [left] = names(tmp_path) - {"gptcli-mine", ".gptcli-scratch-notes"}
+    assert names(tmp_path / left) == {"big"}
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with scratch_folder() as folder:
+        assert left not in names(tmp_path)
+        (folder / "file").touch()
+        with scratch_folder() as other:
+            assert folder.is_dir(), "its process lives"
+            assert other != folder
+    assert names(tmp_path) == {"gptcli-mine", ".gptcli-scratch-notes"}
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    with pytest.raises(StorageError), scratch_folder():
         pass

@@ -20,9 +20,10 @@ import torch
 from gptcli.bench.lengths import LengthSpeed, measure_lengths
 from gptcli.bench.limits import matrix_rate, read_bandwidth, seconds_per_call
 from gptcli.bench.peak import peak_memory, reset_peak
-from gptcli.bench.target import ONLY_MEASURED, BenchOptions, BenchTarget, folder_target, untrained_target
+from gptcli.bench.target import BenchOptions, BenchTarget, folder_target, untrained_target
 from gptcli.checkpoints.finding import find_model
 from gptcli.config import DEFAULT_SEED, DtypeName, Quantization, RunConfig, SamplingConfig
+from gptcli.config.presets import SETTINGS_OF_COST, SETTINGS_OF_SPEED
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import UsageError, clause
 from gptcli.generation.loaded_model import LoadedModel, require_formats
@@ -162,7 +163,7 @@ def benchmark(
     options = BenchOptions(chosen, dtype, batch_size, length, seed, quantize)
     require_formats(dtype, quantize, chosen)  # before anything is measured
     if stated:
-        shape = untrained(preset, family, vocab_size, settings or {}, ONLY_MEASURED)
+        shape = untrained(preset, family, vocab_size, settings or {}, SETTINGS_OF_COST + SETTINGS_OF_SPEED)
         return measure(untrained_target(shape, options), options.device, on_stage)
     path = find_model(model, quiet=quiet)
     if model is None:

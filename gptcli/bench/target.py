@@ -33,8 +33,6 @@ from gptcli.runs.request import Request
 from gptcli.tokenizer.bytelevel import Tokenizer
 from gptcli.tokenizer.document import entry_of_bytes, new_document
 
-ONLY_MEASURED = ("optim.optimizer", "train.compile", "train.deterministic")
-"""Settings that change the speed of a model and not its report."""
 TEXT_TOKENS = 2**20
 """Number of random tokens: more than the processor's caches hold."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
+from collections.abc import Callable
+from functools import cache
 from pkgutil import resolve_name
 from typing import Annotated, Any, NoReturn
 
@@ -37,6 +39,14 @@ class _Commands(TyperGroup):
         """The parameters, flags without `<bool>` in the help."""
         return _bare_flags(super().get_params(ctx))
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command of the first argument; raises UsageError if there is none."""
+        from gptcli.cli.arguments import unknown_command
+
+        if args[0] not in COMMANDS and not ctx.resilient_parsing:
+            raise unknown_command(args[0], list(COMMANDS))
+        return super().resolve_command(ctx, args)
+
     def main(self, *arguments: Any, **options: Any) -> NoReturn:
         options |= {"prog_name": "gptcli", "standalone_mode": False}
         raise SystemExit(exit_code_of(lambda: super(_Commands, self).main(*arguments, **options)))
@@ -61,10 +71,13 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse as typer does, after these checks. What was typed stays in `ctx.obj`, for errors that quote it."""
-        from gptcli.cli.arguments import refuse_empty, refuse_options_as_files
+        if ctx.resilient_parsing:  # a shell asks for completions of a line that is not finished
+            return super().parse_args(ctx, args)
+        from gptcli.cli.arguments import refuse_empty, refuse_extra, refuse_options_as_files
 
         refuse_options_as_files(args, [option for parameter in self.params for option in parameter.opts])
-        ctx.obj, _, given = self.make_parser(ctx).parse_args(list(args))
+        ctx.obj, extra, given = self.make_parser(ctx).parse_args(list(args))
+        refuse_extra(extra, ctx)
         refuse_empty(ctx.obj, self.callback)
         for option, count in Counter(given).items():
             if isinstance(option, TyperOption) and count > 1 and not (option.multiple or option.is_flag):
@@ -87,6 +100,12 @@ class _Unloaded(TyperCommand):
         text = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(function) or "")  # typer keeps line breaks
         only.command(self.name, cls=Command, help=text, epilog=epilog)(guarded(function))
         return typer.main.get_command(only)
+
+
+@cache
+def functions() -> dict[str, Callable[..., None]]:
+    """The function of each command. Imports all of them."""
+    return {name: inspect.unwrap(_Unloaded(name).load().callback) for name in COMMANDS}
 
 
 def commands_with(option: str) -> list[str]:

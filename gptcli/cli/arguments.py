@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from typer.models import ParameterInfo
 
-from gptcli.cli.flags import SettingInfo, flag_of, numbers
+from gptcli.cli.flags import SettingInfo, choices, flag_of, numbers
 from gptcli.config import RunConfig, SamplingConfig
 from gptcli.config.presets import nearest_name
 from gptcli.config.problems import allowed_numbers, allowed_values, cannot_be
@@ -41,31 +42,79 @@ def refuse_options_as_files(arguments: Sequence[str], options: Iterable[str]) ->
             raise UsageError(message, f"Put {argument} and the other options before the --.")
 
 
-def unknown_option(error: Any) -> UsageError:
-    """The error for an option that the command does not have; `error` is typer's NoSuchOption."""
+def refuse_extra(extra: Sequence[str], context: Any) -> None:
+    """Raise UsageError for arguments beyond those that the command takes."""
+    if extra:
+        takes = next((one.metavar for one in context.command.params if one.param_type_name == "argument"), "argument")
+        message = f"{context.command_path} takes one {takes.strip('[]')}: there is no place for {shlex.join(extra)}"
+        raise UsageError(f"{message}.", "Put a name or a text with spaces in quotes.")
+
+
+def unknown_command(name: str, commands: Sequence[str]) -> UsageError:
+    """The error for a command that does not exist."""
+    hint = nearest_name(name, commands) or f"The commands are {', '.join(commands)}."
+    if name == "help":
+        hint = "See gptcli --help, or gptcli train --help for one command."
+    elif os.path.exists(name):
+        hint = f"To train a model on it: gptcli train {shlex.quote(name)}"
+    return UsageError(f"gptcli has no command '{name}'.", hint)
+
+
+def explained(error: Any) -> UsageError | None:
+    """A usage error of typer in our words; None for a kind that we have none for."""
+    name, context, parameter = getattr(error, "option_name", None), error.ctx, getattr(error, "param", None)
+    if name and not hasattr(error, "possibilities"):
+        return UsageError(f"{name} needs a value.", "Give the value after it.")
+    if context is None:
+        return None
+    if name:
+        return _unknown_option(name, context)
+    if type(error).__name__ == "MissingParameter":
+        return _missing(parameter, context)
+    return _wrong_number(parameter, context) or _wrong_choice(parameter, context)
+
+
+def _missing(parameter: Any, context: Any) -> UsageError:
+    """The error for an argument or option that the command needs."""
+    name = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar
+    example = context.command.epilog.split("·")[0].strip()
+    return UsageError(f"{name} is missing.", f"For example: {example}")
+
+
+def _unknown_option(name: str, context: Any) -> UsageError:
+    """The error for an option that the command does not have."""
     from gptcli.cli.app import commands_with
 
-    name, command = error.option_name, error.ctx.command
+    command = context.command
     known = {option.lstrip("-"): option for parameter in command.params for option in parameter.opts}
     elsewhere = commands_with(name)
     nearest = nearest_name(name.lstrip("-"), [option for option in known if len(option) > 1])
-    hint = nearest.replace("'", "'--", 1) or f"See {error.ctx.command_path} --help"
+    hint = nearest.replace("'", "'--", 1) or f"See {context.command_path} --help"
     if elsewhere:
         hint = f"{name} is an option of {', '.join(f'gptcli {one}' for one in elsewhere)}."
-    return UsageError(f"{error.ctx.command_path} has no option {name}.", hint)
+    return UsageError(f"{context.command_path} has no option {name}.", hint)
 
 
-def wrong_number(error: Any) -> UsageError | None:
+def _wrong_number(parameter: Any, context: Any) -> UsageError | None:
     """The error for a number that is none, or out of range; None for another kind of error of typer."""
-    name, given = getattr(getattr(error, "param", None), "name", None), getattr(error.ctx, "obj", None) or {}
-    command = getattr(error.ctx, "command", None)
-    kind, info = numbers(command.callback).get(str(name), (None, None)) if command else (None, None)
+    name, command, given = getattr(parameter, "name", None), context.command, context.obj or {}
+    kind, info = numbers(command.callback).get(str(name), (None, None))
     typed = given.get(name)
     wrong = next((one for one in typed if not is_number(one)), None) if isinstance(typed, list) else typed
-    if kind is None or command is None or info is None or not isinstance(wrong, str):
+    if kind is None or info is None or not isinstance(wrong, str):
         return None
     message = cannot_be(flag_of(command.callback, str(name)), _value(wrong), f"must be {_allowed(kind, info)}")
     return UsageError(f"{message}.", _hint(wrong, kind))
+
+
+def _wrong_choice(parameter: Any, context: Any) -> UsageError | None:
+    """The error for a word that is not among those which an option takes; None for another kind of option."""
+    words = choices(context.command.callback, str(getattr(parameter, "name", "")))
+    typed = (context.obj or {}).get(getattr(parameter, "name", None))
+    if not words or not isinstance(typed, str):
+        return None
+    hint = nearest_name(typed, words) or f"Use {', '.join(words[:-1])} or {words[-1]}."
+    return UsageError(f"{parameter.opts[0]} cannot be '{typed}'.", hint)
 
 
 def _allowed(kind: type[int] | type[float], info: ParameterInfo) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from gptcli.cli import options
+from gptcli.config.presets import SETTINGS_OF_SPEED
 from gptcli.errors import OutOfMemoryError, UsageError
 
 BENCH_EXAMPLES = "gptcli bench   ·   gptcli bench --preset gpt2 --batch-size 4 --length 256 --markdown"
@@ -21,7 +22,7 @@ def bench(
     n_embd: options.NEmbd = None,
     block_size: options.BlockSize = None,
     vocab_size: options.UntrainedVocabSize = None,
-    settings: options.UntrainedSettings = None,
+    settings: Annotated[list[str] | None, options.untrained_settings(*SETTINGS_OF_SPEED)] = None,
     batch_size: options.BatchSize = None,
     length: options.Length = None,
     seed: Annotated[
@@ -56,7 +57,6 @@ def bench(
 
     spin_where_idle()  # before torch is imported
     import gptcli
-    from gptcli.bench.target import ONLY_MEASURED
     from gptcli.ui.console import Output
     from gptcli.ui.reports import show_report
     from gptcli.ui.speed import show_speed
@@ -79,7 +79,7 @@ def bench(
             quiet=quiet,
         )
     except OutOfMemoryError:
-        model["settings"] = {key: value for key, value in changes.items() if key not in ONLY_MEASURED}
+        model["settings"] = {key: value for key, value in changes.items() if key not in SETTINGS_OF_SPEED}
         show_report(gptcli.inspect(*([run] if run else []), **model, quiet=quiet), output)
         raise
     show_speed(report, output, markdown=markdown)

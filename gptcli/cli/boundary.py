@@ -18,7 +18,7 @@ import typer
 from gptcli.cli.flags import settings_as_flags
 from gptcli.errors import GptcliError, Interrupted, OutOfMemoryError, StorageError, UsageError, is_out_of_memory
 from gptcli.runs.launched import follows
-from gptcli.signals import unwind_on_signal
+from gptcli.signals import announce_stop, unwind_on_signal
 
 BROKEN_PIPE_EXIT = 141
 
@@ -38,7 +38,9 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
                     command(*args, **options)
                 sys.stdout.flush()
             except BaseException as error:
-                if not received():
+                if received():
+                    _announce(error, quiet=bool(options.get("quiet")))
+                else:
                     code = _handle(error, debug=bool(options.get("debug")), no_color=bool(options.get("no_color")))
         if received():
             code = 128 + received()
@@ -78,6 +80,7 @@ def replace_closed_outputs() -> None:
 def _handle(error: BaseException, *, debug: bool = False, no_color: bool = False) -> int:
     """Report an error on standard error; returns the exit code. SystemExit and the like are raised again."""
     if isinstance(error, KeyboardInterrupt):
+        _announce(error)
         return 128 + getattr(error, "signum", signal.SIGINT)
     if isinstance(error, BrokenPipeError):
         _discard_stdout()
@@ -94,6 +97,12 @@ def _handle(error: BaseException, *, debug: bool = False, no_color: bool = False
     label = "" if isinstance(explained, Interrupted) else "Error"
     show_error(explained.message, explained.hint, label=label, no_color=no_color)
     return explained.exit_code
+
+
+def _announce(error: BaseException, *, quiet: bool = False) -> None:
+    """Say on a terminal that a signal stopped the command, unless that was said."""
+    if not (quiet or getattr(error, "announced", False) or follows()):
+        announce_stop()
 
 
 def _explained(error: BaseException) -> GptcliError:
@@ -115,19 +124,15 @@ def _explained(error: BaseException) -> GptcliError:
 
 def _usage_error(error: Any, arguments: Sequence[str]) -> UsageError:
     """A usage error of typer as one of ours."""
-    from gptcli.cli.arguments import unknown_option, wrong_number
+    from gptcli.cli.arguments import explained
 
     dashed = next((given for given in arguments if given.startswith("-") and Path(given).is_file()), None)
-    if dashed:
-        hint = f"For a file whose name begins with a dash write ./{dashed}"
-    elif hasattr(error, "possibilities") and error.ctx:
-        return unknown_option(error)
-    elif number := wrong_number(error):
-        return number
-    else:
-        hint = f"See {error.ctx.command_path} --help" if error.ctx else ""
+    if not dashed and (known := explained(error)):
+        return known
+    help_ = f"See {error.ctx.command_path} --help" if error.ctx else ""
     message = error.format_message().replace("Value error, ", "")
-    return UsageError(message if message.endswith((".", "?")) else f"{message}.", hint)
+    message = message if message.endswith((".", "?")) else f"{message}."
+    return UsageError(message, f"For a file whose name begins with a dash write ./{dashed}" if dashed else help_)
 
 
 def _frame(options: dict[str, Any]) -> AbstractContextManager[None]:

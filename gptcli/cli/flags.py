@@ -2,8 +2,8 @@
 
 Below `cli/` a message names a setting in backticks: a config field (`optim.lr`) or a parameter of the Python API
 (`out`), with a value where one is suggested (`checkpoint = last`). The options of the running command say which flag it
-has, and those of `train` where it has none; any other config field is given with `--set`. Other text in backticks stays
-as it is.
+has, or whether its `--set` takes the field. What it does not have is said with a command that has it: "--lr (of gptcli
+train)". Other text in backticks stays as it is.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, get_args
@@ -27,6 +27,14 @@ class SettingInfo(OptionInfo):
     def __init__(self, key: str, *names: str, **options: Any) -> None:
         super().__init__(default=..., param_decls=names, **options)
         self.key = key
+
+
+class FieldsInfo(OptionInfo):
+    """The option `--set` for any field whose dotted name begins with one of `beginnings`."""
+
+    def __init__(self, beginnings: tuple[str, ...], **options: Any) -> None:
+        super().__init__(default=..., param_decls=("--set",), **options)
+        self.beginnings = beginnings
 
 
 @dataclass(frozen=True)
@@ -50,16 +58,34 @@ def settings_as_flags(command: Callable[..., None], text: str) -> str:
 
     def typed(found: re.Match[str]) -> str:
         name, value = found[1], found[2] and found[2].strip("\"'")
-        known = _parameters(command).get(name)
-        if known is None and name in _config_fields():
-            known = _namesakes(command).get(name.rpartition(".")[2])
-        known = known or _settings_of_train().get(name)
-        words = known and known.with_value(value)
-        if words is None and name in _config_fields():
-            words = name if value is None else f"--set {shlex.quote(f'{name}={value}')}"
-        return words or found[0]
+        return _typed(command, name, value) or _typed_elsewhere(command, name, value, text) or found[0]
 
     return _SETTING.sub(typed, text)
+
+
+def _typed(command: Callable[..., None], name: str, value: str | None) -> str | None:
+    """The words for a setting of this command; None if it has no such setting, or not with this value."""
+    known = _parameters(command).get(name)
+    if known is None and name in _config_fields():
+        known = _namesakes(command).get(name.rpartition(".")[2])
+    words = known.with_value(value) if known else None
+    if words is None and name in _config_fields() and name.startswith(_beginnings(command)):
+        words = name if value is None else f"--set {shlex.quote(f'{name}={value}')}"
+    return words
+
+
+def _typed_elsewhere(command: Callable[..., None], name: str, value: str | None, text: str) -> str | None:
+    """The words for an option of other commands, with the name of one unless `text` names one; None if none has it."""
+    from gptcli.cli.app import functions
+
+    others = {other: function for other, function in functions().items() if function is not command}
+    named = {other: function for other, function in others.items() if f"gptcli {other}" in text}
+    for other, function in (named | {"train": others.get("train", command)} | others).items():
+        known = _parameters(function).get(name)
+        words = _typed(function, name, value) if known is None or known.text.startswith("--") else None
+        if words:
+            return words if other in named else f"{words} (of gptcli {other})"
+    return None
 
 
 def flag_of(command: Callable[..., None], parameter: str) -> str:
@@ -85,6 +111,12 @@ def numbers(command: Callable[..., None]) -> dict[str, tuple[type[int] | type[fl
         for number in (int, float)
         if number in _leaves(kind)
     }
+
+
+def choices(command: Callable[..., None], parameter: str) -> list[str]:
+    """The words that a parameter of a command can be, in their order; [] for one that takes any text."""
+    kind = next((kind for name, kind, _ in _declarations(command) if name == parameter), None)
+    return [word for word in get_args(kind) if isinstance(word, str)]
 
 
 def _leaves(kind: Any) -> set[Any]:
@@ -131,13 +163,16 @@ def _parameters(command: Callable[..., None]) -> dict[str, _Typed]:
     return other | exact
 
 
-def _declarations(command: Callable[..., None]) -> Iterator[tuple[str, Any, ParameterInfo]]:
+@cache
+def _declarations(command: Callable[..., None]) -> tuple[tuple[str, Any, ParameterInfo], ...]:
     """Name, type and typer's declaration of each parameter of a command."""
-    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
-        kind, *notes = get_args(parameter.annotation) or (parameter.annotation,)
-        for note in notes:
-            if isinstance(note, ParameterInfo):
-                yield name, kind, note
+    annotated = [
+        (name, *(get_args(parameter.annotation) or (parameter.annotation,)))
+        for name, parameter in inspect.signature(command, eval_str=True).parameters.items()
+    ]
+    return tuple(
+        (name, kind, note) for name, kind, *notes in annotated for note in notes if isinstance(note, ParameterInfo)
+    )
 
 
 def _flag(info: ParameterInfo) -> str | None:
@@ -154,12 +189,9 @@ def _namesakes(command: Callable[..., None]) -> dict[str, _Typed]:
     return {name: typed for name, typed in _parameters(command).items() if name in plain}
 
 
-@cache
-def _settings_of_train() -> dict[str, _Typed]:
-    """The config fields and `resume` as `train` has them: other commands name them for the next training."""
-    from gptcli.cli.train import train
-
-    return {name: typed for name, typed in _parameters(train).items() if name in _config_fields() or name == "resume"}
+def _beginnings(command: Callable[..., None]) -> tuple[str, ...]:
+    """The beginnings of the fields that `--set` of a command takes."""
+    return next((info.beginnings for _, _, info in _declarations(command) if isinstance(info, FieldsInfo)), ())
 
 
 @cache

@@ -34,7 +34,7 @@ def inspect(
     n_embd: options.NEmbd = None,
     block_size: options.BlockSize = None,
     vocab_size: options.UntrainedVocabSize = None,
-    settings: options.UntrainedSettings = None,
+    settings: Annotated[list[str] | None, options.untrained_settings()] = None,
     batch_size: options.BatchSize = None,
     length: options.Length = None,
     lengths: Annotated[

@@ -10,7 +10,6 @@ import logging
 import os
 import signal
 import sys
-import tempfile
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +20,7 @@ from gptcli.errors import LostRank, UsageError
 from gptcli.machine import cores
 from gptcli.runs.launched import follows, has_launcher
 from gptcli.signals import Stopped, heeded_signals
+from gptcli.storage import scratch_folder
 
 CHANNEL = "GPTCLI_LAUNCHER"
 """Environment variable with a folder in which rank 0 leaves its process id and its exit code for the launcher."""
@@ -57,14 +57,14 @@ def launch(devices: str, max_restarts: int) -> int:
     if has_launcher():
         raise UsageError("torchrun says how many processes there are.", "Leave `devices` and `max_restarts` out.")
     processes = _number_of(devices)
-    with tempfile.TemporaryDirectory(prefix="gptcli-") as folder:
-        os.environ[CHANNEL] = folder
+    with scratch_folder() as folder:
+        os.environ[CHANNEL] = str(folder)
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // processes)))
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         sent: list[int] = []
-        previous = {signum: signal.signal(signum, _handing_on(Path(folder), sent)) for signum in heeded_signals()}
+        previous = {signum: signal.signal(signum, _handing_on(folder, sent)) for signum in heeded_signals()}
         try:
-            return _run(Path(folder), processes, max_restarts, sent)
+            return _run(folder, processes, max_restarts, sent)
         finally:
             for signum, handler in previous.items():
                 signal.signal(signum, handler)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 import typer
 from typer.core import HAS_RICH
 
-from gptcli.cli.flags import SettingInfo, stated_settings
+from gptcli.cli.flags import FieldsInfo, SettingInfo, stated_settings
 from gptcli.config import Quantization, RunConfig, SamplingConfig
-from gptcli.config.presets import PRESETS, preset_vocabulary
+from gptcli.config.presets import PRESETS, SETTINGS_OF_COST, preset_vocabulary
 from gptcli.config.values import flatten, parse_setting
 from gptcli.errors import UsageError
 from gptcli.tokenizer import Unknown as UnknownCharacters
@@ -46,6 +46,12 @@ def setting(
     text = text.replace("[", r"\[") if HAS_RICH else text  # which reads markup
     flag = _OTHER_FLAGS.get(key) or f"--{name.replace('_', '-')}"
     return SettingInfo(key, flag, *short, metavar=metavar, help=text, rich_help_panel=panel, show_default=False)
+
+
+def untrained_settings(*more: str) -> Any:
+    """The option `--set` for an untrained model; it takes settings of its cost, and those in `more`."""
+    text = "A setting of an untrained model, over the preset or alone (then over gpt2). Can be repeated."
+    return FieldsInfo(SETTINGS_OF_COST + more, metavar="model.KEY=VALUE", help=text, rich_help_panel=MODEL_PANEL)
 
 
 def _default_in_words(key: str, default: Any) -> str:
@@ -106,15 +112,6 @@ UntrainedVocabSize = Annotated[
         metavar="V",
         min=1,
         help=f"Of an untrained model (default: {preset_vocabulary('tiny')}; gpt2: {preset_vocabulary('gpt2')}).",
-        rich_help_panel=MODEL_PANEL,
-    ),
-]
-UntrainedSettings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="model.KEY=VALUE",
-        help="A setting of an untrained model, over the preset or alone (then over gpt2). Can be repeated.",
         rich_help_panel=MODEL_PANEL,
     ),
 ]

@@ -45,9 +45,11 @@ def sample(
         setting("sampling.logprobs", "N", "--top", panel=options.OUTPUT_PANEL, note="With --json natural logarithms."),
     ] = None,
     no_echo: Annotated[bool, typer.Option("--no-echo", help="Show the new text without the prompt.")] = False,
-    raw: Annotated[bool, typer.Option("--raw", help="Let control characters act on the terminal.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="On a terminal: let control characters act, keep leading blank lines.")
+    ] = False,
     interactive: Annotated[
-        bool, typer.Option("-i", "--interactive", help="Continue lines that you type, until Ctrl-D.")
+        bool, typer.Option("-i", "--interactive", help="Continue what you type, until Ctrl-D; /help shows commands.")
     ] = False,
     context: options.Context = None,
     unknown: options.Unknown = "error",
@@ -61,7 +63,7 @@ def sample(
     json: Annotated[
         bool,
         typer.Option(
-            "--json", help="Print each sample as one JSON object on a line.", rich_help_panel=options.OUTPUT_PANEL
+            "--json", help="Print one JSON object a line, one for each sample.", rich_help_panel=options.OUTPUT_PANEL
         ),
     ] = False,
     no_color: options.NoColor = False,
@@ -74,7 +76,7 @@ def sample(
     import gptcli
     from gptcli.generation.loaded_model import turns
     from gptcli.ui.console import Output
-    from gptcli.ui.generated import show_samples
+    from gptcli.ui.generated import is_typed, show_samples
 
     output = Output(quiet, verbose, json, no_color)
     given = {key.removeprefix("sampling."): value for key, value in stated.items() if key.startswith("sampling.")}
@@ -86,6 +88,11 @@ def sample(
     for note in model.notes if run else (f"Sampling from {model.path}, the newest run.", *model.notes):
         output.note(note)
     output.detail(model.describe(configs[0].num_samples))
+    if interactive and is_typed() and not json:
+        from gptcli.cli.chat import Chat
+
+        Chat(model, configs, output, raw=raw).run()
+        return
     for text, *own in zip(prompts, *map(turns, configs), strict=False):
         try:
             encoded = model.encode(text, unknown=unknown)
@@ -127,12 +134,12 @@ def _meant_as_prompt(run: str | None) -> Iterator[None]:
 def _prompts(prompt: str | None, prompt_file: str | None, interactive: bool) -> Iterable[str]:
     """The prompts: the one that was given, or with `interactive` the lines that are typed."""
     from gptcli.generation.prompt import read_prompt
-    from gptcli.ui.generated import typed_lines
+    from gptcli.ui.generated import is_typed, typed_lines, typed_texts
 
     flags = {"--prompt": prompt is not None, "--prompt-file": prompt_file is not None, "--interactive": interactive}
     given = [flag for flag, is_given in flags.items() if is_given]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} cannot be used together.", "Give the text to continue in one way.")
     if interactive:
-        return typed_lines()
+        return typed_texts() if is_typed() else typed_lines()
     return [read_prompt(prompt_file) if prompt_file is not None else prompt or ""]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gptcli.cli import options
-from gptcli.cli.flags import stated_settings, without_options
+from gptcli.cli.flags import FieldsInfo, stated_settings, without_options
 from gptcli.cli.launching import COPIES_SECONDS, is_launched, launch
 from gptcli.cli.options import MACHINE_PANEL, MODEL_PANEL, setting
 from gptcli.config import ResumeMode
@@ -56,7 +56,7 @@ def train(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any field of the config. Can be repeated."),
+        FieldsInfo(("",), metavar="SECTION.KEY=VALUE", help="Any field of the config. Can be repeated."),
     ] = None,
     init_from: Annotated[str | None, setting("train.init_from", "MODEL")] = None,
     resume: Annotated[
@@ -155,7 +155,8 @@ def train(
         "resume": resume, "unknown": unknown,
     }  # fmt: skip
     display = TrainingDisplay(output)
-    stop = GracefulStop(display.announce_stop, copies_for=COPIES_SECONDS if has_launcher() else 0.0)
+    announce = (lambda: None) if follows() else display.announce_stop  # rank 0 speaks for all
+    stop = GracefulStop(announce, copies_for=COPIES_SECONDS if has_launcher() else 0.0)
     if follows():
         if not dry_run:
             _follow(stop)

@@ -82,6 +82,10 @@ parameters; the 16 heads here give 1.3 billion. 13B is as printed, with heads th
 width 5,140. Every layer has full attention; GPT-3 alternates it with a sparse one."""
 
 PRESET_ALIASES = {"gpt2-small": "gpt2"}
+SETTINGS_OF_COST = ("model.", "train.activation_checkpointing")
+"""Fields, and sections with a dot, that change what an untrained model costs: those that `inspect` takes."""
+SETTINGS_OF_SPEED = ("optim.optimizer", "train.compile", "train.deterministic")
+"""Further ones that change how fast it is: `bench` takes these too."""
 
 FINE_TUNING_LR_SHARE = 0.5
 """AdamW's learning rate for fine-tuning as a share of its rate for training from scratch."""
@@ -142,7 +146,7 @@ def fine_tuning(preset_name: str) -> Values:
 
 def nearest_name(name: str, known: Iterable[str]) -> str:
     """A question that suggests the most similar known name; "" if none is similar."""
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"Did you mean '{matches[0]}'?" if matches else ""
 
 

@@ -139,8 +139,8 @@ def _sources_at(path: Path, data: DataConfig, rules: _Rules, skipped: list[Skipp
 def _sources_in_folder(folder: Path, data: DataConfig, rules: _Rules, skipped: list[Skipped]) -> list[Source]:
     found = _once([*_files_in(folder, rules, skipped)], folder, skipped)
     if not found:
-        patterns = ", ".join(data.include) or "a format that can be read"
-        message = f"The folder '{folder}' holds no file that matches {patterns}."
+        what = f"that matches {', '.join(data.include)}" if data.include else "of a format that gptcli reads"
+        message = f"The folder '{folder}' holds no file {what}."
         raise CorpusError(message, "Choose other patterns with `data.include`, such as *.py.")
     return [
         Source(path, path.relative_to(folder).as_posix(), f"'{path}'", from_folder=True, settings=data)

@@ -16,7 +16,7 @@ from gptcli.checkpoints.model_folder import read_model, read_model_config
 from gptcli.config import DataConfig, DtypeName, Quantization, SamplingConfig, parse_section
 from gptcli.config.values import nest
 from gptcli.dataset.sources import OnProgress
-from gptcli.errors import OutOfMemoryError, UsageError, counted
+from gptcli.errors import OutOfMemoryError, TokenizerError, UsageError, counted
 from gptcli.generation.attention import AttentionMaps, attention_maps
 from gptcli.generation.context_window import require_memory
 from gptcli.generation.cuda_graphs import GraphDecoders
@@ -163,18 +163,25 @@ class LoadedModel:
         >>> maps = model.attention("the cat sat")  # doctest: +SKIP
         >>> maps.probabilities[0, 1]  # layer 0, head 1: tokens × tokens  # doctest: +SKIP
         """
-        return attention_maps(self.model, self.tokenizer, self.encode(text).ids)
+        return attention_maps(self.model, self.tokenizer, self._ids(text))
 
     def lens(self, text: str) -> LogitLens:
         """The logit lens: a prediction of the next token after each block.
 
         A text is cut as for `attention`. Raises TokenizerError for unknown characters.
         """
-        return logit_lens(self.model, self.tokenizer, self.encode(text).ids)
+        return logit_lens(self.model, self.tokenizer, self._ids(text))
 
     def neighbors(self, token: str) -> Neighbors:
         """The ten tokens closest to a token in the embedding. Raises UsageError for a text of several tokens."""
-        return neighbors(self.model, self.tokenizer, self.encode(token).ids)
+        return neighbors(self.model, self.tokenizer, self._ids(token))
+
+    def _ids(self, text: str) -> list[int]:
+        """The tokens of a text to look at, no character of which is skipped."""
+        try:
+            return self.encode(text).ids
+        except TokenizerError as error:
+            raise TokenizerError(error.message, "Leave them out of the text.") from None
 
     def describe(self, texts: int = 1) -> str:
         """One line about the model while it decodes `texts` texts at once: weights, dtype, device, threads on a CPU."""

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -31,6 +29,7 @@ from gptcli.interop.gguf_tensors import (
 )
 from gptcli.interop.gguf_vocabulary import MODEL, PATTERN, Vocabulary
 from gptcli.model.gpt import GPT
+from gptcli.storage import scratch_folder
 
 if TYPE_CHECKING:
     from gguf import GGMLQuantizationType, GGUFWriter
@@ -109,8 +108,8 @@ def _header(
     """The bytes of the file before its tensors, taken from a temporary file: the package `gguf` only writes files."""
     from gguf import GGUFWriter
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "header.gguf"
+    with scratch_folder() as folder:
+        path = folder / "header.gguf"
         writer = GGUFWriter(path, architecture)
         _add_model(writer, config, name, type)
         _add_vocabulary(writer, vocabulary)

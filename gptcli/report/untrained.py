@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gptcli.config import RunConfig, build_config
-from gptcli.config.presets import PRESET_ALIASES, SHAPES, family, preset_vocabulary
+from gptcli.config.presets import PRESET_ALIASES, SETTINGS_OF_COST, SHAPES, family, preset_vocabulary
 from gptcli.config.presets import preset as preset_values
 from gptcli.config.values import Values, merge, nest
 from gptcli.errors import UsageError
@@ -15,8 +15,6 @@ from gptcli.runs.request import Request
 
 DEFAULT_PRESET = "gpt2"
 """The preset below a shape that is stated alone."""
-EFFECTIVE = ("train.activation_checkpointing",)
-"""Settings besides those of the model that change what it costs."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +40,17 @@ def untrained(
     family_name: str | None,
     vocab_size: int | None,
     settings: Mapping[str, Any],
-    only_measured: tuple[str, ...] = (),
+    effective: tuple[str, ...] = SETTINGS_OF_COST,
 ) -> Untrained:
     """The untrained model of a preset or a published size, or of `settings` by dotted name alone.
 
-    `only_measured` names further settings that have an effect: on a measurement, and not on a report. Raises UsageError
-    for settings without effect, and ConfigError for an unknown preset or family.
+    `effective` has the fields, and the sections with a dot, that have an effect. Raises UsageError for other settings,
+    and ConfigError for an unknown preset or family.
     """
-    effective = (*EFFECTIVE, *only_measured)
     for key in settings:
-        if not key.startswith("model.") and key not in effective:
-            allowed = ", ".join(["model.…", *effective])  # as `--set` has them: `train` alone has flags for some
-            raise UsageError(f"`{key}` has no effect here.", f"Leave it out. These have one: {allowed}.")
+        if not key.startswith(effective):
+            allowed = ", ".join(f"{one}…" if one.endswith(".") else one for one in effective)
+            raise UsageError(f"'{key}' has no effect here.", f"Leave it out. These have one: {allowed}.")
     if vocab_size is not None and "model.vocab_size" in settings:
         raise UsageError("`model.vocab_size` was given twice.", "State it once.")
     rows = settings.get("model.vocab_size", vocab_size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -38,7 +37,7 @@ from gptcli.runs.host_copy import DIRECT_BYTES
 from gptcli.runs.pretrained import require_its_tokenizer, stored_initial_state
 from gptcli.runs.request import Request
 from gptcli.runs.team import ALONE_TEAM, Team
-from gptcli.storage import FolderLock, free_space
+from gptcli.storage import FolderLock, free_space, scratch_folder
 from gptcli.tokenizer.tokenizer import Tokenizer, is_path, parse_tokenizer
 from gptcli.training.compilation import CPU_SECONDS
 from gptcli.training.optimizer import state_numbers
@@ -177,8 +176,8 @@ def _scratch(dry_run: bool) -> Iterator[Path | None]:
     if not dry_run:
         yield None
         return
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
+    with scratch_folder() as folder:
+        yield folder
 
 
 def _prepare(request: Request, decision: Decision, scratch: Path | None, on_progress: OnProgress | None) -> Prepared:

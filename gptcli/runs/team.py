@@ -22,6 +22,7 @@ from gptcli import errors
 from gptcli.errors import GptcliError, LostRank, OutOfMemoryError, first_line, is_out_of_memory
 from gptcli.runs.launched import has_launcher
 from gptcli.runs.watching import Watch
+from gptcli.training.out_of_memory import LESS_MEMORY
 from gptcli.training.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class Team:
             message = raised.message if self.leads else f"{where}: {raised.message}"
             return raised if self.leads else type(raised)(message, raised.hint)
         if is_out_of_memory(raised):
-            return OutOfMemoryError(f"{where} ran out of memory in '{self.call}'.", "Use a smaller model.")
+            return OutOfMemoryError(f"{where} ran out of memory in '{self.call}'.", LESS_MEMORY)
         if _is_timeout(raised):
             minutes = TIMEOUT.total_seconds() / 60
             return LostRank(f"{where} waited {minutes:g} minutes for another rank in '{self.call}'.")

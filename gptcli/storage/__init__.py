@@ -8,7 +8,8 @@ Three promises hold for everything written here:
 - A log (`AppendLog`) only grows. It is cut only on request, to a length that a manifest names.
 
 Work that takes long is kept when its process is killed (`unfinished_directory`). `FolderLock` and `alone_in` keep other
-processes from writing at the same time. Disk errors become `StorageError`.
+processes from writing at the same time. A
+`scratch_folder` that a killed process has left is removed by the next one. Disk errors become `StorageError`.
 """
 
 from gptcli.storage.append_log import AppendLog
@@ -33,6 +34,7 @@ from gptcli.storage.disk import (
 )
 from gptcli.storage.lock import FolderLock, alone_in
 from gptcli.storage.manifest import MANIFEST_FILE, FileEntry, fingerprints, mismatch, sha256_of_file, to_json
+from gptcli.storage.scratch import scratch_folder
 from gptcli.storage.unfinished import (
     UNFINISHED_SUFFIX,
     UnfinishedDirectory,
@@ -65,6 +67,7 @@ __all__ = [
     "remove_directory",
     "remove_leftovers",
     "remove_unfinished",
+    "scratch_folder",
     "sha256_of_file",
     "to_json",
     "unfinished_directory",

@@ -19,6 +19,9 @@ SMALLER = "Use a smaller `preset`, or lower `model.n_layer` or `model.n_embd`."
 """The hint where no micro-batch is small enough."""
 FEWER_ACTIVATIONS = f"Use `train.activation_checkpointing = true`, or lower `model.block_size`. Else: {SMALLER}"
 
+LESS_MEMORY = "Lower `train.micro_batch_size`, use `train.activation_checkpointing = true`, or a smaller `preset`."
+"""The hint where it is not known what has taken the memory."""
+
 
 @contextmanager
 def room_for_gradients(

@@ -8,8 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gptcli.config import SamplingConfig
-from gptcli.generation.stream import Sample
-from gptcli.ui.console import Output, printable
+from gptcli.ui.console import Output
 
 WIDE_TERMINAL = 100
 """Columns of a terminal from which on texts stand side by side."""
@@ -30,14 +29,14 @@ def heading(config: SamplingConfig) -> Text:
     return Text(f"--- temperature {config.temperature:g} ---", "bold")
 
 
-def side_by_side(configs: Sequence[SamplingConfig], samples: Sequence[Sequence[Sample]], before: str) -> Table:
-    """A column for each temperature: its samples below each other, each after the text `before`."""
+def side_by_side(configs: Sequence[SamplingConfig], texts: Sequence[Sequence[str]]) -> Table:
+    """A column for each temperature: its texts, which are printable, below each other."""
     form = Table.grid(padding=(0, _GAP, 0, 0), pad_edge=False, expand=True)
     for _ in configs:
         form.add_column(overflow="fold", ratio=1)
     form.add_row(*map(heading, configs))
-    for row, alike in enumerate(zip(*samples, strict=True)):
+    for row, alike in enumerate(zip(*texts, strict=True)):
         if row:
             form.add_row()
-        form.add_row(*(Text(printable(before + sample.text).rstrip("\n")) for sample in alike))
+        form.add_row(*(Text(text.rstrip("\n")) for text in alike))
     return form

@@ -143,6 +143,12 @@ def printable(text: str) -> str:
     return "".join(_escaped(char) if _acts_on_terminal(char) else char for char in text)
 
 
+def on_terminal(text: str, *, trim: bool = False) -> str:
+    """A generated text as a terminal shows it: `printable`, CR LF as a line end, with `trim` no blank lines first."""
+    text = text.replace("\r\n", "\n")
+    return printable(text.lstrip("\n") if trim else text)
+
+
 def _acts_on_terminal(char: str) -> bool:
     return (unicodedata.category(char) == "Cc" and char not in "\n\t") or char in _BIDI_CONTROLS
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -11,13 +12,16 @@ from gptcli.config import SamplingConfig
 from gptcli.errors import counted
 from gptcli.generation.prompt import Prompt
 from gptcli.generation.stream import FinishReason, Piece, Sample
+from gptcli.signals import Stopped
 from gptcli.ui.candidates import show_candidates
 from gptcli.ui.columns import fits_side_by_side, heading, side_by_side
-from gptcli.ui.console import Output, printable
+from gptcli.ui.console import Output, on_terminal
 from gptcli.ui.tokens import token_as_json
 
 SEPARATOR = "---------------"
 PROMPT_MARK = "> "
+REACTION_SECONDS = 0.5
+"""Time in which a person cannot have seen the mark and decided to leave."""
 _REASONS: dict[FinishReason, str] = {
     "length": "reached `max_new_tokens`",
     "stop": "reached a stop string",
@@ -26,22 +30,39 @@ _REASONS: dict[FinishReason, str] = {
 
 
 def typed_lines() -> Iterator[str]:
-    """Lines from standard input until its end (Ctrl-D), without newlines, with a mark before each on a terminal.
+    """Lines from standard input until its end, without newlines.
 
     Bytes that are not UTF-8 become lone surrogates, as they do on the command line.
     """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        for line in sys.stdin.buffer:
-            yield line.removesuffix(b"\n").decode("utf-8", errors="surrogateescape")
-        return
-    import readline  # noqa: F401 - gives `input` line editing and history
+    for line in sys.stdin.buffer:
+        yield line.removesuffix(b"\n").decode("utf-8", errors="surrogateescape")
 
+
+def is_typed() -> bool:
+    """Whether a person types at a terminal and reads there."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def typed_texts() -> Iterator[str]:
+    """What is typed at a mark on a terminal until Ctrl-D, with line editing and history. A paste is one text.
+
+    Bytes that are not UTF-8 become replacement characters. Raises KeyboardInterrupt for Ctrl-C, unless it comes so soon
+    that it was meant for the text that has just ended.
+    """
+    from prompt_toolkit import PromptSession
+
+    session: PromptSession[str] = PromptSession()
     while True:
+        began = time.monotonic()
         try:
-            yield input(PROMPT_MARK)
+            typed = session.prompt(PROMPT_MARK)
         except EOFError:
-            sys.stdout.write("\n")
             return
+        except KeyboardInterrupt as error:
+            if isinstance(error, Stopped) or time.monotonic() - began > REACTION_SECONDS:
+                raise
+            continue
+        yield typed.encode(errors="surrogateescape").decode(errors="replace")
 
 
 Streams = Sequence[tuple[SamplingConfig, Iterable[Piece | Sample]]]
@@ -60,7 +81,8 @@ def show_samples(streams: Streams, prompt: Prompt, output: Output, *, echo: bool
     if in_columns:
         configs = [config for config, _ in streams]
         streams = [(config, _finished(events)) for config, events in streams]
-        output.show(side_by_side(configs, [_finished(events) for _, events in streams], before), "")
+        texts = [[on_terminal(before + one.text, trim=not prompt.text) for one in events] for _, events in streams]
+        output.show(side_by_side(configs, texts), "")
     for config, events in streams:
         if several and not output.as_json and (config.logprobs or not in_columns):
             output.show(heading(config))
@@ -69,20 +91,23 @@ def show_samples(streams: Streams, prompt: Prompt, output: Output, *, echo: bool
         elif in_columns:
             samples = _finished(events)
         else:
-            samples = show_text(events, config.num_samples, before=before, raw=raw)
+            samples = show_text(events, config.num_samples, before=before, raw=raw, trim=not prompt.text)
         if config.logprobs and not output.as_json:
             show_candidates(samples, output)
         output.note((f"temperature {config.temperature:g}: " if several else "") + closing_line(samples))
 
 
-def show_text(events: Iterable[Piece | Sample], count: int, *, before: str, raw: bool = False) -> list[Sample]:
+def show_text(
+    events: Iterable[Piece | Sample], count: int, *, before: str, raw: bool = False, trim: bool = False
+) -> list[Sample]:
     """Print `count` samples one after another, each after the text `before` (the prompt, or ""); returns them.
 
     The current sample streams; the others wait until it is finished. With `raw` control characters act on a terminal.
+    With `trim` a terminal does not show the blank lines at the beginning of a sample.
     """
     waiting: dict[int, str] = defaultdict(str)
     finished: dict[int, Sample] = {}
-    writer, turn = _Writer(raw=raw), 0
+    writer, turn = _Writer(raw=raw, trim=trim), 0
     writer.write(before)
     try:
         for event in events:
@@ -95,7 +120,8 @@ def show_text(events: Iterable[Piece | Sample], count: int, *, before: str, raw:
             while turn in finished and turn + 1 < count:
                 turn += 1
                 writer.end_line()
-                writer.write(f"{SEPARATOR}\n{before}{waiting.pop(turn, '')}")
+                writer.begin(f"{SEPARATOR}\n")
+                writer.write(f"{before}{waiting.pop(turn, '')}")
     except KeyboardInterrupt:
         writer.end_line()  # the shell's prompt comes next
         raise
@@ -158,22 +184,37 @@ def _duration(seconds: float) -> str:
 
 
 class _Writer:
-    """Writes text to standard output at once: unchanged on a pipe or if `raw`, escaped on a terminal.
+    """Writes text to standard output at once: unchanged on a pipe or if `raw`, on a terminal as `on_terminal` does.
 
-    Each character is escaped by itself, so that the result does not depend on how the text is cut into pieces.
+    What a terminal shows does not depend on how the text is cut into pieces.
     """
 
-    def __init__(self, *, raw: bool) -> None:
-        self._safe = sys.stdout.isatty() and not raw
-        self._line_open = False
+    def __init__(self, *, raw: bool, trim: bool) -> None:
+        self._safe, self._trim = sys.stdout.isatty() and not raw, trim
+        self._line_open, self._trimming = False, trim
+        self._held = ""
+        """A CR at the end of a piece, whose LF may be the next one."""
+
+    def begin(self, line: str) -> None:
+        """Begin another text, below a line."""
+        self._print(line)
+        self._trimming = self._trim
 
     def write(self, text: str) -> None:
-        if not text:
-            return
-        self._line_open = not text.endswith("\n")
-        sys.stdout.write(printable(text) if self._safe else text)
-        sys.stdout.flush()
+        if self._safe:
+            text = self._held + text
+            self._held = "\r" if text.endswith("\r") else ""
+            text = on_terminal(text.removesuffix(self._held), trim=self._trimming)
+            self._trimming = self._trimming and not text
+        self._print(text)
 
     def end_line(self) -> None:
+        self._held = ""
         if self._line_open:
-            self.write("\n")
+            self._print("\n")
+
+    def _print(self, text: str) -> None:
+        if text:
+            self._line_open = not text.endswith("\n")
+            sys.stdout.write(text)
+            sys.stdout.flush()

@@ -27,6 +27,7 @@ from gptcli.dataset.previewing import Preview
 from gptcli.dataset.progress import SAVE_EVERY_BYTES
 from gptcli.errors import counted, size
 from gptcli.report.text import TokenizerSummary, summary_of
+from gptcli.signals import Stopped
 from gptcli.ui.console import Output, live_display
 
 _MAX_SOURCES = 20
@@ -64,17 +65,19 @@ class PreparingDisplay:
             self._open.enter_context(live_display(live))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
         self._open.close()
-        if kind is not None and issubclass(kind, KeyboardInterrupt):
-            self.announce_interruption()
+        if isinstance(error, KeyboardInterrupt):
+            self.announce_interruption(error)
         end = ("", time.perf_counter(), 0)
         for (stage, began, total), (_next, ended, _bytes) in pairwise([*self._stages, end]):
             self._output.detail(f"{_capitalized(stage)}: {ended - began:,.2f} s for {size(total)}.")
 
-    def announce_interruption(self) -> None:
+    def announce_interruption(self, error: KeyboardInterrupt) -> None:
         """Say that a signal ended the command before it wrote anything, unless a dataset may be complete already."""
         if not self._may_have_written:
+            if isinstance(error, Stopped):
+                error.announced = True
             with suppress(OSError):  # of a closed terminal
                 rest = "The same command continues the download" if self._is_downloading else "Nothing was written"
                 rest = "The same command continues the work" if self._is_kept else rest

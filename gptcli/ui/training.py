@@ -30,7 +30,7 @@ from gptcli.runs.plan import Plan
 from gptcli.runs.time_left import TimeLeft
 from gptcli.ui.chart import MARK, Points
 from gptcli.ui.choice import choice_facts, choice_table
-from gptcli.ui.console import Output, live_display, printable, wording
+from gptcli.ui.console import Output, live_display, on_terminal, printable, wording
 from gptcli.ui.live_frames import LiveFrames
 from gptcli.ui.preparing import PreparingDisplay, describe, figures, show_skipped
 from gptcli.ui.training_frame import Frame
@@ -53,12 +53,12 @@ class TrainingDisplay:
     def __enter__(self) -> TrainingDisplay:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
         if self._progress:
             self._progress.notice = ""
         self._open.close()
-        if self._preparing and not self._progress and kind is not None and issubclass(kind, KeyboardInterrupt):
-            self._preparing.announce_interruption()
+        if self._preparing and not self._progress and isinstance(error, KeyboardInterrupt):
+            self._preparing.announce_interruption(error)
 
     def announce_stop(self) -> None:
         """Say that the training saves and stops. Safe in a signal handler: a live display shows it when it redraws."""
@@ -128,7 +128,7 @@ class _Progress:
         elif isinstance(event, SampleDrawn) and self.live:
             self._sample = event.step, event.text
         elif isinstance(event, SampleDrawn):
-            self._print(Text(f"── sample at step {event.step:,} ──", "dim"), Text(printable(event.text)))
+            self._print(Text(f"── sample at step {event.step:,} ──", "dim"), Text(on_terminal(event.text)))
         elif isinstance(event, CheckpointBegun):
             self._saving = event.step, time.monotonic()
         elif isinstance(event, CheckpointSaved):

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from gptcli.ui.chart import MARK, Point, Points, axis, curve
-from gptcli.ui.console import printable
+from gptcli.ui.console import on_terminal
 
 LOWEST_CURVE, HIGHEST_CURVE = 6, 20
 """Lines of the loss curve, depending on the height of the terminal."""
@@ -92,7 +92,7 @@ class Frame:
             return []
         step, text = self.sample
         most = SAMPLE_LINES if room >= LOWEST_CURVE + 2 + 1 + SAMPLE_LINES else SAMPLE_LINES // 2
-        wrapped = Text(printable(text).expandtabs(4)).wrap(console, columns)[:most]
+        wrapped = Text(on_terminal(text).expandtabs(4)).wrap(console, columns)[:most]
         wrapped += [Text("")] * (most - len(wrapped))  # the display keeps its height
         return [Text(f"── sample at step {step:,} ──"[:columns], "dim"), *wrapped]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gptcli.cli.app import app
+from gptcli.cli.app import app, commands_with
 from gptcli.cli.flags import settings_as_flags
 from gptcli.cli.inspect import inspect
 from gptcli.cli.sample import sample
@@ -65,6 +65,35 @@ def test_an_option_of_another_command() -> None:
     assert "--raw" not in said
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        (["train"], "DATA... is missing", "gptcli train book.txt"),
+        (["eval", "x"], "TEXT... is missing", "gptcli eval runs/book other.txt"),
+        (["export", "x"], "--to is missing", "gptcli export runs/book --to gguf"),
+        (["sample", "-t"], "-t needs a value", "value"),
+        (["sample", "my", "old run"], "takes one RUN: there is no place for 'old run'", "quotes"),
+        (["train", "book.txt", "--resume", "yes"], "--resume cannot be 'yes'", "auto, never or must"),
+        (["sample", "--quantize", "int6"], "--quantize cannot be 'int6'", "Did you mean 'int8'?"),
+        (["trian", "book.txt"], "gptcli has no command 'trian'", "Did you mean 'train'?"),
+        (["book.txt"], "no command 'book.txt'", "gptcli train book.txt"),
+        (["help"], "no command 'help'", "gptcli --help"),
+        (["zzz"], "no command 'zzz'", "tokenize, train, sample"),
+        (["--lr", "3"], "gptcli has no option --lr", "gptcli train"),
+    ],
+)
+def test_wrong_usage_reads_like_every_other_error(arguments: list[str], message: str, hint: str) -> None:
+    said = refused(*arguments)
+    assert said.startswith("Error: ")
+    assert message in said
+    assert hint in said.partition("Hint: ")[2]
+
+
+def test_a_name_that_resembles_none_is_not_corrected() -> None:
+    assert "Did you mean" not in refused("sample", "--nope")
+    assert "Did you mean" not in refused("nosuch")
+
+
 def test_a_misspelled_option() -> None:
     assert "Did you mean '--temperature'?" in refused("sample", "--temprature", "1")
 
@@ -97,13 +126,26 @@ def test_an_empty_value(arguments: list[str], folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["book.txt"]
 
 
-@pytest.mark.parametrize("address", ["https://example.com/x", "hf://me/x"])
+WITH_OUTPUT = {
+    "tokenize": ["tokenize", "book.txt"],
+    "train": ["train", "book.txt"],
+    "export": ["export", "run", "--to", "gguf"],
+    "report": ["report", "run"],
+}
+
+
+def test_every_command_with_an_output_is_here() -> None:
+    assert set(commands_with("--out")) == set(WITH_OUTPUT)
+
+
+@pytest.mark.parametrize("place", ["https://example.com/x", "hf://me/x", "s3://bucket/x", ""])
 @pytest.mark.parametrize(
-    "arguments", [["train", "book.txt", "-o"], ["tokenize", "book.txt", "-o"], ["train", "book.txt", "--dry-run", "-o"]]
+    "arguments", [*([*words, "-o"] for words in WITH_OUTPUT.values()), ["train", "book.txt", "--dry-run", "-o"]]
 )
-def test_an_address_in_the_place_of_an_output(arguments: list[str], address: str, folder: Path) -> None:
-    assert "address" in refused(*arguments, address)
-    assert sorted(path.name for path in folder.iterdir()) == ["book.txt"]
+def test_an_address_or_nothing_in_the_place_of_an_output(arguments: list[str], place: str, folder: Path) -> None:
+    (folder / "run").mkdir()
+    assert ("is an address" if place else "empty value was given for --out") in refused(*arguments, place)
+    assert sorted(path.name for path in folder.iterdir()) == ["book.txt", "run"]
 
 
 LONG = "a" * 300
@@ -138,8 +180,16 @@ def test_a_path_that_no_file_can_have(arguments: str, bad: str, folder: Path) ->
 
 
 def test_a_setting_of_another_command_is_that_of_train() -> None:
-    assert settings_as_flags(inspect, "`train.max_steps = 80`") == "--max-steps 80"
-    assert settings_as_flags(sample, "`optim.lr` and `resume = never`") == "--lr and --resume never"
+    assert settings_as_flags(inspect, "`train.max_steps = 80`") == "--max-steps 80 (of gptcli train)"
+    assert (
+        settings_as_flags(sample, "`optim.lr`, `resume = never`")
+        == "--lr (of gptcli train), --resume never (of gptcli train)"
+    )
+    assert settings_as_flags(sample, "Run gptcli train again with a lower `optim.lr`.").endswith("a lower --lr.")
+    assert (
+        settings_as_flags(inspect, "`gptcli tokenize x` has `data.text_field`.")
+        == "`gptcli tokenize x` has --text-field."
+    )
     assert settings_as_flags(inspect, "`model.vocab_size`") == "--vocab-size"
 
 

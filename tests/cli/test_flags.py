@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +11,17 @@ from typing import Annotated
 import pytest
 import typer
 
+from gptcli.cli.app import COMMANDS, functions
 from gptcli.cli.boundary import guarded
-from gptcli.cli.flags import SettingInfo, settings_as_flags, stated_settings
+from gptcli.cli.flags import (
+    FieldsInfo,
+    SettingInfo,
+    _beginnings,
+    _declarations,
+    _flag,
+    settings_as_flags,
+    stated_settings,
+)
 from gptcli.errors import UsageError
 from gptcli.ui.console import Output, wording
 from tests.conftest import ROOT
@@ -31,6 +41,7 @@ def command(
     unknown: Annotated[Unknown, typer.Option("--unknown")] = Unknown.skip,
     force: Annotated[bool, typer.Option("--force")] = False,
     no_echo: Annotated[bool, typer.Option("--no-echo")] = False,
+    settings: Annotated[list[str] | None, FieldsInfo(("",))] = None,
 ) -> None:
     raise UsageError("`out` is taken.", "Use `unknown = skip`.")
 
@@ -66,6 +77,45 @@ def test_a_setting_becomes_what_a_person_types(setting: str, typed: str) -> None
 @pytest.mark.parametrize("text", ["`gptcli train`", "`tokenizer.json`", "`nothing`", "`echo = true`", "`a = b`", "``"])
 def test_other_text_in_backticks_stays(text: str) -> None:
     assert settings_as_flags(command, text) == text
+
+
+NAMED = re.compile(r"`[a-z_]+(?:\.[a-z_]+)?(?: = [^`{}]+)?`")
+SAID = re.compile(r"(--[a-z][\w-]*)(?: '?([\w.-]+))?[^()]*?(?: \(of gptcli (\w+)\))?$")
+
+
+def settings_named_in_messages() -> list[str]:
+    """Every setting in backticks in the sources below the command line, such as `optim.lr` or `num_samples = 2`."""
+    files = [file for room in ROOMS if room != "cli" for file in sorted((ROOT / "gptcli").rglob(f"{room}/**/*.py"))]
+    return sorted({found for file in files for found in NAMED.findall(file.read_text(encoding="utf-8"))})
+
+
+def options_of(function: Callable[..., None]) -> set[str]:
+    names = {flag for _, _, info in _declarations(function) for flag in (_flag(info),) if flag}
+    return names | {f"--{name.strip('_').replace('_', '-')}" for name, _, _ in _declarations(function)}
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_a_message_names_no_option_that_its_command_lacks(name: str) -> None:
+    """What another command has is said with that command's name."""
+    named = settings_named_in_messages()
+    assert len(named) > 60
+    foreign = 0
+    for setting in named:
+        said = settings_as_flags(functions()[name], setting)
+        for flag, first, other in SAID.findall(said):
+            assert flag in options_of(functions()[other or name]), (setting, said)
+            foreign += bool(other)
+            if flag == "--set" and first and not other:
+                assert first.startswith(_beginnings(functions()[name])), (setting, said)
+    assert foreign or name == "train"
+
+
+def test_a_set_option_takes_what_its_command_takes() -> None:
+    functions_ = functions()
+    assert settings_as_flags(functions_["inspect"], "`model.mlp = relu`") == "--set model.mlp=relu"
+    assert settings_as_flags(functions_["bench"], "`train.compile = off`") == "--set train.compile=off"
+    assert settings_as_flags(functions_["inspect"], "`train.compile = off`") == "--compile off (of gptcli train)"
+    assert settings_as_flags(functions_["sample"], "`model.mlp = relu`") == "--set model.mlp=relu (of gptcli train)"
 
 
 def test_errors_and_notes_are_translated(capsys: pytest.CaptureFixture[str]) -> None:

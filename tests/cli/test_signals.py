@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import pty
 import random
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,40 @@ def ended(body: str, signum: str = "SIGINT", cwd: Path = ROOT) -> tuple[int, str
 def test_a_signal_unwinds_a_command(signum: str) -> None:
     code = 128 + signal.Signals[signum]
     assert ended("try: stop()\nfinally: print('cleaned up')", signum) == (code, "begun\ncleaned up\n", "")
+
+
+def on_terminal(body: str) -> tuple[int, str]:
+    """Exit code of a command with this body, and what a terminal behind its standard error shows."""
+    controller, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.format(body=body, signum="SIGINT")], cwd=ROOT, stdout=subprocess.DEVNULL,
+        stderr=terminal,
+    )  # fmt: skip
+    os.close(terminal)
+    shown = b""
+    with suppress(OSError):  # the other end is closed
+        while more := os.read(controller, 10_000):
+            shown += more
+    os.close(controller)
+    return process.wait(60), shown.decode()
+
+
+SAYS_SO = "\r\x1b[KStopped.\r\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("stop()", SAYS_SO),
+        ("try: stop()\n    except BaseException: raise AttributeError", SAYS_SO),
+        ("sys.modules['gptcli.signals'].end_on_signals(); stop()", SAYS_SO),
+        ("raise sys.modules['gptcli.signals'].Stopped(2)", SAYS_SO),
+        ("e = sys.modules['gptcli.signals'].Stopped(2); e.announced = True; raise e", ""),
+    ],
+)
+def test_a_terminal_shows_that_a_signal_stopped_the_command(body: str, said: str) -> None:
+    code, shown = on_terminal(body)
+    assert (code, shown.removesuffix("\x1b[?25h")) == (130, said)
 
 
 def test_a_second_signal_ends_at_once() -> None:

@@ -50,5 +50,5 @@ def test_a_column_of_plain_text_and_an_encoding_of_parquet(tmp_path: Path) -> No
 
 
 def test_notes_on_settings_do_not_hide_errors(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="holds no file that matches"):
+    with pytest.raises(CorpusError, match="holds no file of a format"):
         look_at(tmp_path, exclude=("*.md",))

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,7 +72,7 @@ def test_wrong_usage_ends_with_2(cli: CommandLine) -> None:
     message, hint = result.stderr.splitlines()
     assert message.startswith("Error: ")
     assert "no-such-command" in message
-    assert "gptcli --help" in hint
+    assert "train" in hint
 
 
 @pytest.mark.parametrize("arguments", [["-dash.txt"], ["-out.txt"], ["x.txt", "-dash.txt"]])
@@ -89,10 +90,10 @@ def test_the_list_of_commands_has_the_first_line_of_their_help() -> None:
     assert not re.search(r"[^\n]\n[^\n]", "".join(helps.values())), "no line ends in the middle of a paragraph"
 
 
-def run(redirection: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(redirection: str, *arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
     command = f'"$PYTHON" -m gptcli {" ".join(arguments)} {redirection}'
-    variables = os.environ | {"PYTHON": sys.executable} | environment
-    return subprocess.run(["sh", "-c", command], cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
+    variables = os.environ | {"PYTHON": sys.executable, "PYTHONPATH": str(ROOT)} | environment
+    return subprocess.run(["sh", "-c", command], cwd=cwd, env=variables, capture_output=True, text=True, check=False)
 
 
 RESULTS = [["--help"], ["train", "--help"], ["inspect", "--preset", "nano"], ["inspect", "--machine", "--json"]]
@@ -114,6 +115,43 @@ def test_a_result_that_cannot_be_written_is_an_error(arguments: list[str]) -> No
     [line] = done.stderr.splitlines()
     assert "standard output is closed" in line
     assert run(">&- 2>&-", *arguments).returncode == 1
+
+
+SMALL = "--preset nano --n-layer 1 --n-head 1 --n-embd 8 --block-size 8 --max-steps 1 --compile off -q"
+OF_A_RUN = [
+    "sample run -n 5",
+    "sample run -n 5 --json",
+    "eval run book.txt",
+    "eval run book.txt --tokens",
+    "tokenize book.txt -o dataset --force",
+    "export run --to hf --force",
+    "report run",
+    f"train book.txt -o other --resume never {SMALL}",
+]
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a text and a run."""
+    folder = tmp_path_factory.mktemp("outputs")
+    (folder / "book.txt").write_text("a short text\n" * 50)
+    assert CommandLine(folder)("train", "book.txt", "-o", "run", *SMALL.split()).code == 0
+    return folder
+
+
+@pytest.mark.parametrize("arguments", OF_A_RUN)
+def test_no_command_loses_its_result_in_silence(arguments: str, workplace: Path) -> None:
+    done = run(">&-", *arguments.split(), cwd=workplace)
+    assert done.returncode == 1
+    assert "standard output is closed" in done.stderr.splitlines()[-1]
+    receiver, sender = os.pipe()
+    os.close(receiver)
+    gone = subprocess.run(
+        [sys.executable, "-m", "gptcli", *arguments.split()], cwd=workplace, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=sender, stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    os.close(sender)
+    assert (gone.returncode, "Error" in gone.stderr) == (141, False), gone.stderr
 
 
 @pytest.mark.parametrize("arguments", RESULTS[1:3])

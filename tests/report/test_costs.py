@@ -75,7 +75,7 @@ def test_a_shape_on_the_command_line(tmp_path: Path) -> None:
         (["inspect", "runs/x", "--n-layer", "3"], 2, "--n-layer"),
         (["inspect", "--machine", "--n-layer", "3"], 2, "--n-layer"),
         (["inspect", "--n-layer", "3", "--set", "model.n_layer=4"], 2, "twice"),
-        (["inspect", "--n-layer", "3", "--set", "optim.lr=1"], 2, "--lr"),
+        (["inspect", "--n-layer", "3", "--set", "optim.lr=1"], 2, "optim.lr"),
         (["inspect", "--n-layer", "3", "--vocab-size", "5", "--set", "model.vocab_size=6"], 2, "twice"),
         (["inspect", "--n-embd", "100"], 2, "12"),
         (["inspect", "--preset", "gpt3-175b", "--family", "modern"], 2, "GPT-2"),
@@ -83,7 +83,7 @@ def test_a_shape_on_the_command_line(tmp_path: Path) -> None:
         (["inspect", "--machine", "--lengths"], 2, "--lengths"),
         (["train", "book.txt", "--preset", "gpt3-175b"], 2, "cannot be trained"),
         (["bench", "runs/x", "--n-layer", "3"], 2, "--n-layer"),
-        (["bench", "--n-layer", "3", "--set", "train.max_steps=1"], 2, "--max-steps"),
+        (["bench", "--n-layer", "3", "--set", "train.max_steps=1"], 2, "train.max_steps"),
     ],
 )
 def test_refusals(arguments: list[str], code: int, told: str, tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gptcli.errors import LostRank, StorageError
+from gptcli.cli.flags import settings_as_flags
+from gptcli.cli.train import train
+from gptcli.errors import LostRank, OutOfMemoryError, StorageError
 from gptcli.runs.launched import follows, has_launcher
 from gptcli.runs.team import Team, is_lost, joined
 
@@ -40,6 +42,14 @@ def test_an_unexpected_error_asks_for_a_restart(launched: None) -> None:
     with pytest.raises(LostRank, match="ZeroDivisionError") as caught, joined():
         raise ZeroDivisionError
     assert "same command" in caught.value.hint
+
+
+def test_a_rank_out_of_memory_names_the_settings_that_lower_it(launched: None) -> None:
+    with pytest.raises(OutOfMemoryError, match="Rank 0 ran out of memory") as caught, joined():
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+    said = settings_as_flags(train, caught.value.hint)
+    assert all(flag in said for flag in ("--micro-batch-size", "--activation-checkpointing", "--preset"))
+    assert "`" not in said
 
 
 def test_a_closed_output_asks_for_no_restart(launched: None) -> None:

@@ -205,10 +205,39 @@ def test_a_split_stream_smuggles_nothing(
 
 
 def test_control_without_escaping(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(generated, "printable", lambda text: text)
     monkeypatch.setattr(console, "printable", lambda text: text)
     with pytest.raises(AssertionError):
         test_a_split_stream_smuggles_nothing(1, monkeypatch, capsys)
     capsys.readouterr()
     with pytest.raises(AssertionError):
         test_a_result_on_a_terminal(monkeypatch, capsys)
+
+
+CRLF = "\r\n\n\r\none\r\ntwo\rthree\r\n"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+@pytest.mark.parametrize("trim", [False, True])
+def test_line_ends_and_leading_blank_lines(
+    size: int, trim: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A terminal shows CR LF as a line end, and a pipe gets what was generated."""
+    pieces = [Piece(index, CRLF[at : at + size]) for index in (0, 1) for at in range(0, len(CRLF), size)]
+    ends = [Sample(index, CRLF, 1, "length", 0, None, 1.0, 0) for index in (0, 1)]
+    show_text([*pieces, *ends], 2, before="", trim=trim)
+    line = f"{generated.SEPARATOR}\n"
+    assert capsys.readouterr().out == CRLF + line + CRLF
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    show_text([*pieces, *ends], 2, before="", trim=trim)
+    text = ("" if trim else "\n\n\n") + "one\ntwo\\x0dthree\n"
+    assert capsys.readouterr().out == text + line + text
+    show_text([*pieces, *ends], 2, before="", trim=trim, raw=True)
+    assert capsys.readouterr().out == CRLF + line + CRLF
+
+
+def test_a_text_that_ends_within_a_line_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    show_text([Piece(0, "one\r"), Sample(0, "one\r", 1, "length", 0, None, 1.0, 0)], 1, before="")
+    assert capsys.readouterr().out == "one\n"
