@@ -14,7 +14,7 @@ from gptcli.dataset.documents import Document, Documents
 from gptcli.dataset.duplicates import Duplicates
 from gptcli.dataset.finding import Found, Skipped
 from gptcli.dataset.notes import notes_on_bytes, notes_on_idle_settings, notes_on_rows
-from gptcli.dataset.readers import format_of, has_documents, read_documents
+from gptcli.dataset.readers import TEXT, format_of, has_documents, read_documents
 from gptcli.dataset.refusals import MissingExtraError, NotRowsError, NotTextError, UndecodableError
 from gptcli.dataset.sources import OnBytes, Source, in_memory
 from gptcli.dataset.spool import MAX_DOCUMENT_BYTES, Spool
@@ -251,6 +251,9 @@ def _blank(source: Source, problem: str, has_unknown: bool) -> CorpusError:
         blank = f"{counted(findings.documents, 'row')}, blank in {findings.column}" if findings.documents else "no rows"
         what = f"is without text: it has {blank}"
         hint = "Name another column with `data.text_field`." if findings.documents else hint
+    elif source.settings.format not in ("auto", TEXT):
+        what = f"holds no text in the format {source.settings.format}"
+        hint = "Leave out `data.format`, or use `data.format = text`."
     elif source.descriptor is not None:
         hint = "Pipe a text into the command, or name a text file."
     return CorpusError(f"{source.label} {what}.", hint)

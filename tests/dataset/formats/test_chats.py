@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import gptcli
 from gptcli.dataset.formats import discord, telegram
 from gptcli.dataset.formats.chat import chat_text
 from gptcli.dataset.sources import Source
@@ -138,3 +139,11 @@ def test_damaged_chats_are_refused(read: Read) -> None:
         read(made.discord({"content": "x", "author": {}})[:-10], "a.json")
     half = json.dumps(made.telegram({"from": "Anna", "text": "\ud800 x"}))
     assert read(half, "result.json")[0].encode(), "no lone surrogate"
+
+
+def test_a_text_that_is_no_chat_is_not_called_empty(tmp_path: Path) -> None:
+    (tmp_path / "plain.txt").write_text("Hello world\n", encoding="utf-8")
+    with pytest.raises(CorpusError, match="format whatsapp") as caught:
+        gptcli.tokenize(tmp_path / "plain.txt", tmp_path / "data", settings={"data.format": "whatsapp"})
+    assert "empty" not in caught.value.message
+    assert "`data.format = text`" in caught.value.hint
