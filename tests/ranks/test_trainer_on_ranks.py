@@ -19,7 +19,9 @@ from tests.ranks.trained import CASES
 from tests.runs.small_runs import small_dataset
 
 SIZES = (2, 4)
-EXACT = [case for case in CASES if case != "dropout"]
+MEMORY = ("own", "live")
+"""Figures of memory among the results."""
+EXACT = [case for case in CASES if case not in ("dropout", "uneven")]
 
 
 def free_port() -> int:
@@ -55,12 +57,13 @@ def results(corpus: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "other.txt").write_text(corpus[5000:9000], encoding="utf-8", newline="")
     tokenize(folder / "other.txt", folder / "other", tokenizer=folder / "data", unknown="skip")
     for size in (1, *SIZES):
-        train(folder, size, list(CASES))
+        train(folder, size, [*EXACT, "dropout"])
     return folder
 
 
-def result(folder: Path, case: str, size: int, rank: int = 0) -> dict[str, Tensor]:
-    return load_file(folder / f"{case}-{size}-{rank}.safetensors")
+def result(folder: Path, case: str, size: int, rank: int = 0, parallel: str = "") -> dict[str, Tensor]:
+    tensors = load_file(folder / f"{case}-{size}-{rank}{parallel}.safetensors")
+    return {name: tensor for name, tensor in tensors.items() if name not in MEMORY}
 
 
 def largest_difference(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
@@ -77,7 +80,7 @@ def test_several_ranks_equal_one(results: Path, case: str, size: int) -> None:
     assert largest_difference(result(results, case, size), result(results, case, 1)) < 1e-12
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*EXACT, "dropout"])
 @pytest.mark.parametrize("size", SIZES)
 def test_all_ranks_have_the_same_bits(results: Path, case: str, size: int) -> None:
     first = result(results, case, size)
