@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import product
 from statistics import median
 from typing import Any
 
@@ -35,6 +36,7 @@ SMALL: dict[str, Any] = {
     "train": {"batch_size": 8, "micro_batch_size": 4, "max_steps": 1000, "dtype": "float32", "compile": "off"},
 }
 OPTIMIZERS = ("adamw", "muon")
+PARALLEL = ("replicated", "fsdp")
 
 H100_FLOPS = 989e12
 """Dense bfloat16 FLOP/s of an H100 SXM, from NVIDIA's data sheet."""
@@ -57,9 +59,9 @@ BATCH = 512
 COUNTS = (8, 64, 1024)
 
 
-def trainer_of(optimizer: str, ranks: Ranks) -> Trainer:
+def trainer_of(optimizer: str, parallel: str, ranks: Ranks) -> Trainer:
     """A trainer of a model with 10 million parameters over random tokens."""
-    stated = SMALL | {"optim": {"optimizer": optimizer}}
+    stated = SMALL | {"optim": {"optimizer": optimizer}, "train": SMALL["train"] | {"parallel": parallel}}
     config = build_config("nano", stated, vocab_size=4096)
     values = {"eval_every": 1000, "save_every": 1000, "eval_tokens": 1000}
     config = config.model_copy(update={"train": config.train.model_copy(update=values)})
@@ -67,25 +69,45 @@ def trainer_of(optimizer: str, ranks: Ranks) -> Trainer:
 
 
 def counted(function: Callable[..., Any], sizes: list[int]) -> Callable[..., Any]:
-    """A function of torch.distributed that notes the bytes of its tensor: the last one of its positional arguments."""
+    """A function of torch.distributed that notes the bytes that go in: of the last tensor among its arguments."""
 
     def call(*arguments: Any, **options: Any) -> Any:
-        tensor = [argument for argument in arguments if isinstance(argument, torch.Tensor)][-1]
+        tensor = [argument for argument in (*arguments, *options.values()) if isinstance(argument, torch.Tensor)][-1]
         sizes.append(tensor.numel() * tensor.element_size())
         return function(*arguments, **options)
 
     return call
 
 
-def work(part: str, optimizer: str) -> None:
+def count_bytes(sizes: list[int]) -> None:
+    """Note the bytes of each collective of an update."""
+    for names in (
+        ("all_reduce",),
+        ("all_gather",),
+        ("all_to_all_single",),
+        ("all_gather_single", "all_gather_into_tensor"),  # the names in torch 2.13 and 2.11
+        ("reduce_scatter_single", "reduce_scatter_tensor"),
+    ):
+        name = next(name for name in names if hasattr(dist, name))
+        setattr(dist, name, counted(getattr(dist, name), sizes))
+
+
+def ideal_bytes(trainer: Trainer) -> int:
+    """Bytes of an update: gradients once; sharded, in each pass two gathers of this rank's part and whole gradients."""
+    whole, ranks = 4 * parameter_count(trainer.config.model), trainer.ranks
+    passes = ranks.largest_part(trainer.config.train.batch_size) // trainer.micro_batch_size
+    return passes * (2 * whole // ranks.size + whole) if trainer.shards else whole
+
+
+def work(part: str, optimizer: str, parallel: str) -> None:
     """One rank of a measurement; rank 0 prints."""
     ranks = Ranks()
     if "RANK" in os.environ:
         dist.init_process_group("gloo")
         ranks = Ranks(dist.get_rank(), dist.get_world_size())
-    trainer = trainer_of(optimizer, ranks)
+    trainer = trainer_of(optimizer, parallel, ranks)
     sizes: list[int] = []
-    dist.all_reduce, dist.all_gather = counted(dist.all_reduce, sizes), counted(dist.all_gather, sizes)
+    count_bytes(sizes)
     times, processor = [], []
     for _ in range(1 if part == "bytes" else UPDATES):
         sizes.clear()
@@ -98,23 +120,23 @@ def work(part: str, optimizer: str) -> None:
     if ranks.rank:
         return
     if part == "bytes":
-        parameters = parameter_count(trainer.config.model)
-        print(f"{optimizer:6} {parameters:>11,} parameters, {4 * parameters:>11,} bytes of gradients,", end=" ")
-        print(f"{sum(sizes):>11,} bytes in {len(sizes)} calls: {sum(sizes) / (4 * parameters):.3f}")
+        parameters, ideal = parameter_count(trainer.config.model), ideal_bytes(trainer)
+        print(f"{optimizer:6} {parallel:10} {parameters:>11,} parameters, {ideal:>11,} bytes at best,", end=" ")
+        print(f"{sum(sizes):>11,} bytes in {len(sizes)} calls: {sum(sizes) / ideal:.3f}")
     else:
         ours = f"{ranks.size} x {torch.get_num_threads()} threads"
-        print(f"{optimizer:6} {ours:14} {median(times[WARM_UP:]):.3f} s per update,", end=" ")
+        print(f"{optimizer:6} {parallel:10} {ours:14} {median(times[WARM_UP:]):.3f} s per update,", end=" ")
         print(f"{median(processor[WARM_UP:]):.3f} s of this rank's processors")
 
 
-def start(part: str, optimizer: str, ranks: int, threads: int) -> None:
+def start(part: str, optimizer: str, ranks: int, threads: int, parallel: str = "replicated") -> None:
     """Run a measurement on some ranks."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = str(listener.getsockname()[1])
     base = os.environ | {"OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": "lo"}
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(ranks)}
-    command = [sys.executable, "-m", "benchmarks.scaling", "work", part, optimizer]
+    command = [sys.executable, "-m", "benchmarks.scaling", "work", part, optimizer, parallel]
     processes = [
         subprocess.Popen(command, env=base | (shared | {"RANK": str(rank)} if ranks > 1 else {}))
         for rank in range(ranks)
@@ -167,11 +189,12 @@ def main(parts: list[str]) -> None:
         if part == "gpus":
             expected()
         elif part == "bytes":
-            for optimizer in OPTIMIZERS:
-                start(part, optimizer, 2, 1)
+            for optimizer, parallel in product(OPTIMIZERS, PARALLEL):
+                start(part, optimizer, 2, 1, parallel)
         elif part == "threads":
             for optimizer in OPTIMIZERS:
-                start(part, optimizer, 2, 1)
+                for parallel in PARALLEL:
+                    start(part, optimizer, 2, 1, parallel)
                 start(part, optimizer, 1, 2)
         else:
             raise SystemExit(f"there is no part '{part}': bytes, threads or gpus")
