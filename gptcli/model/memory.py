@@ -98,12 +98,13 @@ def training_memory(
     parameters = -(-FLOAT32 * parameter_count(config) // shards)
     activations = _activations(config, micro_batch_size, dtype.itemsize, device_type, activation_checkpointing)
     loss = _loss(config, micro_batch_size * config.block_size, dtype.itemsize, device_type)
+    casts = _casts(config, dtype.itemsize, device_type)  # recomputed with the blocks where nothing else keeps them
     share = (CHECKPOINTING_SHARE if activation_checkpointing else ALLOCATOR_SHARE)[device_type]
     return TrainingMemory(
         parameters=parameters,
         gradients=parameters,
         optimizer=2 * parameters,
-        casts=_casts(config, dtype.itemsize, device_type),
+        casts=casts // config.n_layer if shards > 1 and activation_checkpointing else casts,
         activations=activations,
         loss=loss,
         gathered=FLOAT32 * gathered_parameters(config) if shards > 1 else 0,

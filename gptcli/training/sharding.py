@@ -45,6 +45,8 @@ class Shards:
             module.set_gradient_divide_factor(1.0)  # the loss of each rank is a part of the mean: a sum is right
             module.set_force_sum_reduction_for_comms(True)  # NCCL would multiply by that factor otherwise
         register_fsdp_forward_method(model, "hidden")
+        # Autocast would keep its copies of all weights to the end of a pass; each weight is used once in it.
+        torch.set_autocast_cache_enabled(False)
         self._sharded: dict[str, DTensor] = {name: _as_sharded(p) for name, p in model.named_parameters()}
         self.parameters = {name: nn.Parameter(_rows_of(p)) for name, p in self._sharded.items()}
         """This rank's rows by the parameters' names: ordinary parameters in the memory of the sharded ones."""

@@ -146,8 +146,8 @@ def test_the_evaluation_is_part_of_the_attempt(
 
     def only_trains(hidden: Hidden, dynamic: bool) -> Hidden:
         def compiled(ids: Tensor, *others: Any) -> Tensor:
-            modes.append(torch.is_inference_mode_enabled())
-            if torch.is_inference_mode_enabled():
+            modes.append(not torch.is_grad_enabled())
+            if not torch.is_grad_enabled():
                 raise RuntimeError("no evaluation")
             return hidden(ids, *others)
 
@@ -166,7 +166,7 @@ def test_a_trainer_that_does_not_evaluate_compiles_no_evaluation(
 
     def watched(hidden: Hidden, dynamic: bool) -> Hidden:
         def compiled(ids: Tensor, *others: Any) -> Tensor:
-            modes.append(torch.is_inference_mode_enabled())
+            modes.append(not torch.is_grad_enabled())
             return hidden(ids, *others)
 
         return compiled
