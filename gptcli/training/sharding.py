@@ -158,6 +158,6 @@ def _rows_of(sharded: Tensor) -> Tensor:
 def _whole(rows: Tensor, like: DTensor) -> Tensor:
     """The whole tensor of the shape of a sharded one, from each rank's rows."""
     spread = DTensor.from_local(
-        rows, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
+        rows.detach(), like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
     )
     return spread.full_tensor()

@@ -47,15 +47,25 @@ CASES: dict[str, dict[str, Any]] = {
         "optim.optimizer": "muon", "model.n_expert": 3,
         "train.micro_batch_size": 1, "train.activation_checkpointing": True,
     },
+    "bfloat16": {"train.dtype": "bfloat16", "train.micro_batch_size": 3, "optim.grad_clip": 0.0},
+    "float16": {"train.dtype": "float16", "train.micro_batch_size": 3, "optim.grad_clip": 0.0},
 }  # fmt: skip
-"""In the last case ranks have different numbers of micro-batches, and of four ranks one has no row of the routers."""
+"""In `uneven` ranks have different numbers of micro-batches, and of four ranks one has no row of the routers."""
+HALF = ("bfloat16", "float16")
+"""Cases of two micro-batches in 16 bits, of which two ranks take one each. Their gradients are sums of two numbers,
+which are the same in any order, so that nothing but the validation loss rounds differently."""
+FIRST_SCALE = 2.0**30
+"""Loss scale of float16 at first, with which gradients overflow."""
 
 
 def trained(case: str, dataset: Dataset, folder: Path, ranks: Ranks) -> dict[str, torch.Tensor]:
-    """Weights, state of the optimizer, and losses after some steps in float64."""
+    """Weights, state of the optimizer, and losses after some steps: in float64, or in 16 bits with float32."""
+    torch.set_default_dtype(torch.float32 if case in HALF else torch.float64)
     sharded = {"train.parallel": os.environ.get("PARALLEL", "replicated")}
     config = plan(dataset, folder / f"{case}-{ranks.size}-{ranks.rank}", LARGER | CASES[case] | sharded).config
     trainer = Trainer(config, dataset, CPU, ranks)
+    if scaler := trainer.optimizer.scaler_state():
+        trainer.optimizer.load_scaler_state(scaler | {"scale": FIRST_SCALE})
     losses, norms = [], []
     for step in range(STEPS):
         is_bad = case == "nan" and step == BAD_STEP and ranks.rank == 0
@@ -69,6 +79,8 @@ def trained(case: str, dataset: Dataset, folder: Path, ranks: Ranks) -> dict[str
     live = live_bytes()
     state = trainer.state()
     figures = {"losses": torch.stack(losses), "norms": torch.stack(norms)}
+    if scaler:
+        figures["scale"] = torch.tensor(trainer.optimizer.scaler_state()["scale"])
     if case != "nan":  # after which an evaluation is refused
         figures["val"] = torch.tensor(trainer.evaluate())
     if ranks.size > 1:
@@ -82,7 +94,7 @@ def trained(case: str, dataset: Dataset, folder: Path, ranks: Ranks) -> dict[str
 def live_bytes() -> int:
     """Bytes of all tensors of this process."""
     gc.collect()
-    found = [thing for thing in gc.get_objects() if isinstance(thing, torch.Tensor)]
+    found = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor)]
     storages = [getattr(tensor, "_local_tensor", tensor).untyped_storage() for tensor in found]
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
@@ -93,9 +105,8 @@ def _nan(_module: object, _inputs: object, output: torch.Tensor) -> torch.Tensor
 
 def main(folder: Path, cases: list[str]) -> None:
     torch.set_num_threads(1)
-    torch.set_default_dtype(torch.float64)
     spikes.WINDOW = 3
-    trainer_module.torch_dtype = lambda _name: torch.float64
+    trainer_module.torch_dtype = lambda name: torch.float64 if name == "float32" else getattr(torch, name)
     ranks = ALONE
     if "RANK" in os.environ:
         dist.init_process_group("gloo")
