@@ -1,8 +1,9 @@
 """Several processes: bytes per update, two ranks against two threads, and the efficiency to expect on many GPUs.
 
-    python -m benchmarks.scaling [bytes|threads|gpus]...      # these, or all
+    python -m benchmarks.scaling [bytes|memory|threads|gpus]...      # these, or all
 
-`bytes` counts what each rank hands to torch.distributed in an update. `threads` compares two ranks of one thread with
+`bytes` counts what each rank hands to torch.distributed in an update. `memory` compares the peak of a rank's memory
+with its estimate, for weights of 148 MB. `threads` compares two ranks of one thread with
 one rank of two threads on this machine: run it when nothing else does. `gpus` computes, and measures nothing.
 """
 
@@ -14,6 +15,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from itertools import product
@@ -26,7 +28,10 @@ import torch.distributed as dist
 from gptcli.bench.target import random_dataset
 from gptcli.config import ModelConfig, build_config
 from gptcli.config.presets import PRESETS
+from gptcli.machine import process_memory
 from gptcli.model.cost import parameter_count, training_flops
+from gptcli.model.memory import training_memory
+from gptcli.training import runtime
 from gptcli.training.ranks import Ranks
 from gptcli.training.trainer import Trainer
 
@@ -35,6 +40,8 @@ SMALL: dict[str, Any] = {
     "model": {"n_layer": 6, "n_head": 6, "n_embd": 384, "block_size": 256, "dropout": 0.0},
     "train": {"batch_size": 8, "micro_batch_size": 4, "max_steps": 1000, "dtype": "float32", "compile": "off"},
 }
+LARGE: dict[str, Any] = {"n_layer": 12, "n_head": 8, "n_embd": 512, "block_size": 64}
+"""A model with 37 million parameters and few activations."""
 OPTIMIZERS = ("adamw", "muon")
 PARALLEL = ("replicated", "fsdp")
 
@@ -59,13 +66,16 @@ BATCH = 512
 COUNTS = (8, 64, 1024)
 
 
-def trainer_of(optimizer: str, parallel: str, ranks: Ranks) -> Trainer:
-    """A trainer of a model with 10 million parameters over random tokens."""
+def trainer_of(optimizer: str, parallel: str, ranks: Ranks, **changes: Any) -> Trainer:
+    """A trainer of a model with 10 million parameters, or one with `changes`, over random tokens."""
     stated = SMALL | {"optim": {"optimizer": optimizer}, "train": SMALL["train"] | {"parallel": parallel}}
+    stated["model"] = SMALL["model"] | changes
     config = build_config("nano", stated, vocab_size=4096)
     values = {"eval_every": 1000, "save_every": 1000, "eval_tokens": 1000}
     config = config.model_copy(update={"train": config.train.model_copy(update=values)})
-    return Trainer(config, random_dataset(4096, 256, 0), torch.device("cpu"), ranks)
+    device = torch.device("cpu")
+    runtime.prepare(device, deterministic=False)
+    return Trainer(config, random_dataset(4096, config.model.block_size, 0), device, ranks)
 
 
 def counted(function: Callable[..., Any], sizes: list[int]) -> Callable[..., Any]:
@@ -99,12 +109,38 @@ def ideal_bytes(trainer: Trainer) -> int:
     return passes * (2 * whole // ranks.size + whole) if trainer.shards else whole
 
 
+def measure_memory(optimizer: str, parallel: str, ranks: Ranks) -> None:
+    """Print the peak of this rank's memory in the second of two updates, and the estimate."""
+    process, peaks, done = process_memory("cpu", trains=True), [0], threading.Event()
+    trainer = trainer_of(optimizer, parallel, ranks, **LARGE)
+    trainer.step()
+
+    def watch() -> None:
+        while not done.wait(0.005):
+            peaks.append(process_memory("cpu", trains=False))
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    trainer.step()
+    done.set()
+    watching.join()
+    shards, train = ranks.size if trainer.shards else 1, trainer.config.train
+    estimate = training_memory(
+        trainer.config.model, train.micro_batch_size or 0, torch.float32, "cpu", process, shards=shards
+    )
+    if ranks.rank == 0:
+        print(f"{optimizer:6} {parallel:10} {max(peaks) / 1e6:,.0f} MB, estimated {estimate.total / 1e6:,.0f} MB")
+
+
 def work(part: str, optimizer: str, parallel: str) -> None:
     """One rank of a measurement; rank 0 prints."""
     ranks = Ranks()
     if "RANK" in os.environ:
         dist.init_process_group("gloo")
         ranks = Ranks(dist.get_rank(), dist.get_world_size())
+    if part == "memory":
+        measure_memory(optimizer, parallel, ranks)
+        return
     trainer = trainer_of(optimizer, parallel, ranks)
     sizes: list[int] = []
     count_bytes(sizes)
@@ -185,19 +221,22 @@ def main(parts: list[str]) -> None:
     if parts[:1] == ["work"]:
         work(*parts[1:])
         return
-    for part in parts or ["bytes", "threads", "gpus"]:
+    for part in parts or ["bytes", "memory", "threads", "gpus"]:
         if part == "gpus":
             expected()
         elif part == "bytes":
             for optimizer, parallel in product(OPTIMIZERS, PARALLEL):
                 start(part, optimizer, 2, 1, parallel)
+        elif part == "memory":
+            for parallel in PARALLEL:
+                start(part, "adamw", 2, 1, parallel)
         elif part == "threads":
             for optimizer in OPTIMIZERS:
                 for parallel in PARALLEL:
                     start(part, optimizer, 2, 1, parallel)
                 start(part, optimizer, 1, 2)
         else:
-            raise SystemExit(f"there is no part '{part}': bytes, threads or gpus")
+            raise SystemExit(f"there is no part '{part}': bytes, memory, threads or gpus")
 
 
 if __name__ == "__main__":

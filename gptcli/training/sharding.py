@@ -20,6 +20,7 @@ from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.tensor import DTensor
 
 from gptcli.model.gpt import GPT
+from gptcli.training import runtime
 from gptcli.training.ranks import Ranks
 from gptcli.training.state import TrainerState
 
@@ -35,6 +36,8 @@ class Shards:
         """
         self.ranks, self.device = ranks, device
         self._model = model
+        if device.type == "cpu":
+            runtime.return_large_blocks()
         mesh = init_device_mesh(device.type, (ranks.size,))
         for block in model.h:
             fully_shard(block, mesh=mesh)
