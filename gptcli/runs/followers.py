@@ -190,7 +190,7 @@ def _received(shapes: dict[str, tuple[list[int], str]], trainer: Trainer) -> dic
         shape, dtype = shapes[name]
         whole = torch.empty(shape, dtype=getattr(torch, dtype), device=trainer.device)
         dist.broadcast(whole, 0)
-        found[name] = trainer.shards.part(name, whole).clone() if trainer.shards else whole
+        found[name] = trainer.shards.part(name, whole) if trainer.shards else whole
     return {name: tensor.cpu() if tensor.dtype is torch.uint8 else tensor for name, tensor in found.items()}
 
 

@@ -29,10 +29,10 @@ class Shards:
     """This rank's rows of every parameter of a model. It takes the place of `GradientSums`."""
 
     def __init__(self, model: GPT, device: torch.device, ranks: Ranks) -> None:
-        """Shard a model that is on the host: its parts move to the device one after another, where each rank keeps its
-        rows. So no device ever holds all weights.
+        """Shard a model that is on the host.
 
-        Every rank needs the model; each number is kept by one rank, so that ranks cannot differ in it.
+        Its parts move to the device one after another, and each rank keeps its rows of them: no device ever holds all
+        weights. Every rank needs the model. Each number is kept by one rank, so that ranks cannot differ in it.
         """
         self.ranks, self.device = ranks, device
         self._model = model
@@ -115,13 +115,13 @@ class Shards:
         return replace(state, model=model, optimizer=optimizer)
 
     def part(self, key: str, whole: Tensor) -> Tensor:
-        """This rank's part of one tensor of a state."""
+        """This rank's part of one tensor of a state; a copy, which does not keep the whole tensor in memory."""
         name = self._name(key)
         if name not in self._sharded:
             return whole
         if whole.shape != self.shape(name):
             raise ValueError(f"{key} has the shape {tuple(whole.shape)}, not {tuple(self.shape(name))}")
-        return self.rows(whole)
+        return self.rows(whole).clone()
 
     def _name(self, key: str) -> str:
         """The parameter that a tensor of a state belongs to, as `wte.weight` or `exp_avg.wte.weight`, if to any."""
