@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -53,14 +55,20 @@ def train(folder: Path, size: int, cases: list[str], **variables: str) -> None:
 
 @pytest.fixture(scope="module")
 def results(corpus: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what came of each case on 1, 2 and 4 ranks."""
-    folder = tmp_path_factory.mktemp("ranks")
-    small_dataset(folder, corpus[:5000])
-    (folder / "other.txt").write_text(corpus[5000:9000], encoding="utf-8", newline="")
-    tokenize(folder / "other.txt", folder / "other", tokenizer=folder / "data", unknown="skip")
-    train(folder, 1, CASES_OF[2])
-    for size, cases in CASES_OF.items():
-        train(folder, size, cases)
+    """A folder with what came of each case on 1, 2 and 4 ranks. Of several processes of pytest one trains for all."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "results-of-ranks"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "done").exists():
+            small_dataset(folder, corpus[:5000])
+            (folder / "other.txt").write_text(corpus[5000:9000], encoding="utf-8", newline="")
+            tokenize(folder / "other.txt", folder / "other", tokenizer=folder / "data", unknown="skip")
+            train(folder, 1, CASES_OF[2])
+            for size, cases in CASES_OF.items():
+                train(folder, size, cases)
+            (folder / "done").touch()
     return folder
 
 
@@ -91,7 +99,8 @@ def test_all_ranks_have_the_same_bits(results: Path, case: str, size: int) -> No
 
 
 @pytest.mark.campaign
-def test_every_case_on_four(results: Path) -> None:
+def test_every_case_on_four(results: Path, tmp_path: Path) -> None:
+    results = Path(shutil.copytree(results, tmp_path / "copy"))
     train(results, 4, EXACT)
     for case in EXACT:
         test_several_ranks_equal_one(results, case, 4)
@@ -117,7 +126,8 @@ def test_dropout_differs_by_rank_and_learns(results: Path) -> None:
     assert losses[-1] < losses[0]
 
 
-def test_control_ranks_that_keep_their_own_gradients(results: Path) -> None:
+def test_control_ranks_that_keep_their_own_gradients(results: Path, tmp_path: Path) -> None:
+    results = Path(shutil.copytree(results, tmp_path / "copy"))
     train(results, 2, ["adamw"], BROKEN="sums")
     broken = result(results, "adamw", 2)
     assert largest_difference(broken, result(results, "adamw", 1)) > 1e-6
