@@ -118,6 +118,7 @@ def train(
             rich_help_panel=MACHINE_PANEL,
         ),
     ] = None,
+    parallel: Annotated[str | None, setting("train.parallel", "MODE", panel=MACHINE_PANEL)] = None,
     max_restarts: Annotated[
         int,
         typer.Option(

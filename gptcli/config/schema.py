@@ -23,6 +23,7 @@ from gptcli.config.types import (
     Duration,
     Finite,
     Fraction,
+    Parallel,
     Positive,
     Section,
     open_if_auto,
@@ -181,6 +182,9 @@ class TrainConfig(Section):
     """Dtype of matrix products: `auto`, `float32`, `bfloat16` or `float16` (default: auto, the best for the device)."""
     compile: Compile = "auto"
     """Use of torch.compile: `auto`, `on` or `off`."""
+    parallel: Annotated[Parallel | None, BeforeValidator(open_if_auto)] = None
+    """Weights of several processes: `replicated` (all on each), `fsdp` (sharded: a part on each), or `auto` (default:
+    auto, replicated where they fit with gradients and optimizer). It changes memory, and the result by rounding."""
     loggers: Annotated[tuple[Literal["wandb", "mlflow", "trackio"], ...], Field(strict=False)] | None = None
     """Experiment trackers that the run is logged to besides its folder: `wandb`, `mlflow` or `trackio` (default:
     none)."""
@@ -231,6 +235,7 @@ CHANGEABLE_ON_RESUME = frozenset(
         *("train.eval_every", "train.save_every", "train.sample_every", "train.log_every", "train.keep_checkpoints"),
         *("train.eval_tokens", "train.log_layers"),
         *("train.device", "train.compile", "train.micro_batch_size", "train.activation_checkpointing"),
+        "train.parallel",
         "train.loggers",
         "optim.skip_spikes",
     }

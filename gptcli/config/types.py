@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 DtypeName = Literal["float32", "bfloat16", "float16"]
 Compile = Literal["auto", "on", "off"]
+Parallel = Literal["replicated", "fsdp"]
 ResumeMode = Literal["auto", "never", "must"]
 """The treatment of an existing run: resume it if there is one, start another, or require one."""
 Quantization = Literal["int8"]

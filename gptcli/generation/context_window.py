@@ -17,7 +17,7 @@ from gptcli.generation.cuda_graphs import EAGER_STEPS, GraphDecoders, supports_c
 from gptcli.model.attention import generation_kernels
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPT
-from gptcli.model.memory import sample_bytes
+from gptcli.model.sampling_memory import sample_bytes
 
 
 def window_start(tokens: int, block_size: int) -> int:

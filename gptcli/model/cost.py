@@ -44,6 +44,18 @@ def parameter_count(config: ModelConfig) -> int:
     return sum(shape.numel() for shape in parameter_shapes(config).values())
 
 
+def gathered_parameters(config: ModelConfig) -> int:
+    """Numbers that a rank holds at its peak beside its own where weights are sharded: whole weights and gradients.
+
+    Those outside the blocks are whole from the forward pass to the end of the backward pass. Of the blocks, one is in
+    use and the next is on its way; each takes its weights, the buffer that they come in, and its gradients.
+    """
+    shapes = parameter_shapes(config)
+    block = sum(shape.numel() for name, shape in shapes.items() if name.startswith("h.0."))
+    outside = parameter_count(config) - config.n_layer * block
+    return 2 * outside + 5 * block
+
+
 def inner_parameters(config: ModelConfig) -> int:
     """Parameters apart from the token embedding, as scaling laws count them."""
     return parameter_count(config) - config.vocab_size * config.n_embd

@@ -12,6 +12,7 @@ width, W width inside the MLP, V vocabulary, S = cached + new tokens.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -277,3 +278,11 @@ def gpt_on_meta(config: ModelConfig) -> GPT:
     """
     with torch.device("meta"), _NoInitialization():
         return GPT(config)
+
+
+def whole_copy(config: ModelConfig, weights: Mapping[str, Tensor]) -> GPT:
+    """A model made of these weights, which are not copied."""
+    model = gpt_on_meta(config)
+    model.load_state_dict(weights, assign=True)
+    model.fill_positions()
+    return model

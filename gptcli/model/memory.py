@@ -1,4 +1,4 @@
-"""Peak memory of training and sampling, estimated from a config before they start.
+"""Peak memory of training, estimated from a config before it starts; `sampling_memory.py` has that of sampling.
 
 On a CPU a peak is the resident memory of the whole process, on CUDA and MPS what tensors allocate on the device. The
 estimates are sums over what autograd keeps, operation by operation (the tests compare them with measured peaks), for
@@ -15,7 +15,7 @@ import torch
 
 from gptcli.config import ModelConfig
 from gptcli.model.attention import cuda_takes_groups
-from gptcli.model.cost import cache_bytes, parameter_count, parameter_shapes
+from gptcli.model.cost import gathered_parameters, parameter_count, parameter_shapes
 from gptcli.model.grouping import block_count, block_rows, has_grouped_kernel
 from gptcli.model.loss import PLAIN_LOGITS, chunk_sizes, held_tokens
 
@@ -33,9 +33,6 @@ CHECKPOINTING_SHARE = {"cpu": 1.3, "cuda": 0.0, "mps": 0.0}
 """The same with activation checkpointing, which allocates and frees all of a block's tensors once for each block.
 Measured between 1.1 and 1.5 (docs/log.md)."""
 
-CHOICE_BYTES = 32
-"""Bytes per id of the vocabulary to choose a token: logits, filtered and sorted ones, and float64 probabilities."""
-
 HEAP_BLOCK = 32 << 20
 """Bytes from which on glibc maps and unmaps a block at every use, which made updates of `small` with 64 sequences at
 once slower than with 8, for five times the memory (docs/log.md). The inside of the MLP is the largest activation."""
@@ -44,7 +41,7 @@ CUDA_RESERVE = 0.9
 """Share of a GPU's free memory that a plan may use, since the caching allocator needs room for its blocks."""
 
 
-class _Peak:
+class Peak:
     """A peak of memory; the fields are its parts, in bytes."""
 
     process: int
@@ -62,7 +59,7 @@ class _Peak:
 
 
 @dataclass(frozen=True)
-class TrainingMemory(_Peak):
+class TrainingMemory(Peak):
     """Peak memory of training in bytes, by purpose."""
 
     parameters: int
@@ -74,26 +71,12 @@ class TrainingMemory(_Peak):
     activations: int
     """Activations kept for the backward pass, and the first temporaries of the backward pass."""
     loss: int
+    gathered: int
+    """Whole weights and gradients that ranks with sharded weights hold beside their own; else 0."""
     allocator: int
     """Heap fragmentation; see `ALLOCATOR_SHARE`."""
     process: int
     """CPU: resident memory of the process before the model is built. Elsewhere 0."""
-    kernels: int
-
-
-@dataclass(frozen=True)
-class SamplingMemory(_Peak):
-    """Peak memory of sampling in bytes, by purpose."""
-
-    parameters: int
-    loading: int
-    """CPU: pages of the weights file and transposed matrices. The heap keeps them to the end."""
-    cache: int
-    """Keys and values of every layer, allocated for the full context."""
-    activations: int
-    """The prefill; later passes have one token per sequence."""
-    logits: int
-    process: int
     kernels: int
 
 
@@ -105,54 +88,35 @@ def training_memory(
     process: int = 0,
     *,
     activation_checkpointing: bool = False,
+    shards: int = 1,
 ) -> TrainingMemory:
     """Peak memory of training on micro-batches of full context windows, with products in `dtype` and AdamW.
 
-    `process` is the resident memory of the process before the model is built (see `machine.process_memory`).
+    `process` is the resident memory of the process before the model is built (see `machine.process_memory`). It is that
+    of one rank where the weights are sharded over as many ranks.
     """
-    parameters = FLOAT32 * parameter_count(config)
+    parameters = -(-FLOAT32 * parameter_count(config) // shards)
     activations = _activations(config, micro_batch_size, dtype.itemsize, device_type, activation_checkpointing)
     loss = _loss(config, micro_batch_size * config.block_size, dtype.itemsize, device_type)
+    casts = _casts(config, dtype.itemsize, device_type)  # recomputed with the blocks where nothing else keeps them
     share = (CHECKPOINTING_SHARE if activation_checkpointing else ALLOCATOR_SHARE)[device_type]
     return TrainingMemory(
         parameters=parameters,
         gradients=parameters,
         optimizer=2 * parameters,
-        casts=_casts(config, dtype.itemsize, device_type),
+        casts=casts // config.n_layer if shards > 1 and activation_checkpointing else casts,
         activations=activations,
         loss=loss,
+        gathered=FLOAT32 * gathered_parameters(config) if shards > 1 else 0,
         allocator=int(share * (activations + loss)),
         process=process,
         kernels=KERNELS[device_type],
     )
 
 
-def sampling_memory(
-    config: ModelConfig, batch_size: int, length: int, dtype: torch.dtype, device_type: str, process: int = 0
-) -> SamplingMemory:
-    """Peak memory of generating `batch_size` texts at once from a prompt of `length` tokens, with weights in `dtype`.
-
-    `process` is as in `training_memory`.
-    """
-    item = dtype.itemsize
-    row = batch_size * length * config.n_embd * item
-    parameters = parameter_count(config)
-    at_once = config.n_expert and device_type == "cuda"
-    experts = _experts_at_once(config, batch_size * length, item, 0) if at_once else 0
-    return SamplingMemory(
-        parameters=item * parameters,
-        loading=FLOAT32 * parameters if device_type == "cpu" else 0,
-        cache=batch_size * cache_bytes(config, item),
-        activations=10 * row + experts,  # residual stream, its norm, the MLP before and after GELU
-        logits=batch_size * CHOICE_BYTES * config.vocab_size,
-        process=process,
-        kernels=KERNELS[device_type],
-    )
-
-
-def sample_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
-    """Bytes per sequence while sampling: its keys and values, and the choice of its next token."""
-    return cache_bytes(config, dtype.itemsize) + CHOICE_BYTES * config.vocab_size
+def usable(free_bytes: int, device_type: str) -> float:
+    """The part of the free memory that a plan may use."""
+    return free_bytes * (CUDA_RESERVE if device_type == "cuda" else 1.0)
 
 
 def largest_micro_batch(
@@ -163,21 +127,25 @@ def largest_micro_batch(
     device_type: str,
     *,
     activation_checkpointing: bool = False,
+    shards: int = 1,
 ) -> int | None:
     """The largest divisor of `batch_size` that trains within `free_bytes` more memory; None if even 1 does not fit.
 
     On a CPU no activation reaches `HEAP_BLOCK`, beyond which larger micro-batches are no faster.
     """
-    usable = free_bytes * (CUDA_RESERVE if device_type == "cuda" else 1.0)
+    most_bytes = usable(free_bytes, device_type)
     inside = FLOAT32 * config.mlp_rows * config.block_size
     most = max(1, (HEAP_BLOCK - 1) // inside) if device_type == "cpu" else batch_size
 
     def needed(size: int) -> int:
-        memory = training_memory(config, size, dtype, device_type, activation_checkpointing=activation_checkpointing)
+        checkpointing = activation_checkpointing
+        memory = training_memory(
+            config, size, dtype, device_type, activation_checkpointing=checkpointing, shards=shards
+        )
         return memory.needed
 
     sizes = range(min(batch_size, most), 0, -1)
-    return next((size for size in sizes if batch_size % size == 0 and needed(size) <= usable), None)
+    return next((size for size in sizes if batch_size % size == 0 and needed(size) <= most_bytes), None)
 
 
 def _activations(config: ModelConfig, sequences: int, item: int, device_type: str, checkpointing: bool) -> int:
@@ -255,13 +223,13 @@ def _mlp(config: ModelConfig, sequences: int, item: int, device_type: str) -> in
     if not config.n_expert:
         return sequences * config.block_size * kept
     if device_type == "cuda":
-        return _experts_at_once(config, sequences * config.block_size, item, kept)
+        return experts_at_once(config, sequences * config.block_size, item, kept)
     # Each expert's copies of its tokens, its results, and the weighted results.
     kept = config.n_expert_active * (kept + config.n_embd * (2 * item + FLOAT32))
     return sequences * config.block_size * kept
 
 
-def _experts_at_once(config: ModelConfig, tokens: int, item: int, kept: int) -> int:
+def experts_at_once(config: ModelConfig, tokens: int, item: int, kept: int) -> int:
     """Bytes that the experts of a block keep on CUDA, with `kept` bytes inside the MLP for each row."""
     C, E, M = config.n_embd, config.n_expert, tokens * config.n_expert_active
     cuda, dtype = torch.device("cuda"), torch.float32 if item == FLOAT32 else torch.bfloat16

@@ -28,7 +28,8 @@ from gptcli.model.cost import (
     training_flops,
 )
 from gptcli.model.devices import choose_device, choose_dtype, dtype_name, torch_dtype
-from gptcli.model.memory import SamplingMemory, TrainingMemory, sampling_memory, stores_scores, training_memory
+from gptcli.model.memory import TrainingMemory, stores_scores, training_memory
+from gptcli.model.sampling_memory import SamplingMemory, sampling_memory
 from gptcli.report.lengths import Lengths, describe_lengths
 
 NONLINEARITIES = {"gelu": "GELU", "relu": "ReLU", "relu2": "ReLU²", "swiglu": "SwiGLU"}

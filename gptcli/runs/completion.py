@@ -106,7 +106,7 @@ def complete(
             f"Budget: {_budget(config, dataset, seconds)}.",
             *([TOO_SMALL] if choice and choice.only_memorizes else []),
             f"Dtype: {fitted.dtype.name}, {_dtype_reason(config, decision, fitted.dtype, device)}.",
-            f"Memory: about {size(fitted.memory.total)}{_each(team)}; {size(fitted.free)} are free.",
+            f"Memory: about {size(fitted.memory.total)}{_each(team, fitted.config)}; {size(fitted.free)} are free.",
         ],
         refusal=refusal,
         measured_compiled=pace is not None and pace.compiling > 0,
@@ -178,8 +178,11 @@ def _max_steps(
     return min(MAX_COUNT, done.step + more)
 
 
-def _each(team: Team) -> str:
-    return f" in each of {team.ranks.size} processes" if team.ranks.size > 1 else ""
+def _each(team: Team, config: RunConfig) -> str:
+    if team.ranks.size == 1:
+        return ""
+    sharded = ", which share the weights (fsdp)" if config.train.parallel == "fsdp" else ""
+    return f" in each of {team.ranks.size} processes{sharded}"
 
 
 def _shape(config: RunConfig) -> str:

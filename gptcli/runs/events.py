@@ -9,7 +9,7 @@ from gptcli.checkpoints.checkpoint import Progress
 from gptcli.generation.norms import LayerNorms
 from gptcli.runs.budget import StopReason
 from gptcli.runs.plan import Plan
-from gptcli.training.trainer import Figures
+from gptcli.training.update import Figures
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from gptcli.config.presets import PRESETS
 from gptcli.machine import process_memory
 from gptcli.model.cost import parameter_count
 from gptcli.model.devices import DtypeChoice, choose_dtype
-from gptcli.model.memory import TrainingMemory, largest_micro_batch, training_memory
+from gptcli.model.memory import TrainingMemory, largest_micro_batch, training_memory, usable
 from gptcli.runs.followers import free_memory_of_each
 from gptcli.runs.team import ALONE_TEAM, Team
 
@@ -33,19 +33,27 @@ class Fitted:
 
 
 def fit_to_machine(config: RunConfig, device: torch.device, team: Team = ALONE_TEAM) -> Fitted:
-    """The config with the dtype, and with the micro-batch of each rank.
+    """The config with the dtype, with the micro-batch of each rank, and with the place of the weights of several ranks.
 
     Raises DeviceError for a dtype that the device cannot train in.
     """
+    dtype, free = choose_dtype(config.train.dtype, device, config.model.n_embd), free_memory_of_each(device, team)
+    if team.ranks.size == 1:
+        return _fitted(config, device, dtype, free)
+    if config.train.parallel is None:
+        replicated = _fitted(with_train(config, parallel="replicated"), device, dtype, free, team)
+        if replicated.memory.needed <= usable(free, device.type):
+            return replicated
+        config = with_train(config, parallel="fsdp")
+    return _fitted(config, device, dtype, free, team)
+
+
+def _fitted(config: RunConfig, device: torch.device, dtype: DtypeChoice, free: int, team: Team = ALONE_TEAM) -> Fitted:
     train, part = config.train, team.ranks.largest_part(config.train.batch_size)
-    dtype, free = choose_dtype(train.dtype, device, config.model.n_embd), free_memory_of_each(device, team)
+    shards = team.ranks.size if train.parallel == "fsdp" else 1
+    checkpointing = train.activation_checkpointing
     micro_batch_size = train.micro_batch_size or largest_micro_batch(
-        config.model,
-        part,
-        free,
-        dtype.dtype,
-        device.type,
-        activation_checkpointing=train.activation_checkpointing,
+        config.model, part, free, dtype.dtype, device.type, activation_checkpointing=checkpointing, shards=shards
     )
     micro_batch_size = min(micro_batch_size or 1, part)
     memory = training_memory(
@@ -54,7 +62,8 @@ def fit_to_machine(config: RunConfig, device: torch.device, team: Team = ALONE_T
         dtype.dtype,
         device.type,
         process_memory(device.type, trains=True),
-        activation_checkpointing=train.activation_checkpointing,
+        activation_checkpointing=checkpointing,
+        shards=shards,
     )
     fits = device.type != "cpu" or memory.needed <= free
     return Fitted(with_train(config, dtype=dtype.name, micro_batch_size=micro_batch_size), dtype, memory, free, fits)

@@ -24,10 +24,12 @@ from gptcli.runs.team import Team
 from gptcli.training import runtime
 from gptcli.training.evaluation import Evaluation
 from gptcli.training.state import TrainerState
-from gptcli.training.trainer import Trainer, Update, never
+from gptcli.training.trainer import Trainer, never
+from gptcli.training.update import Update
 
 BUILDING, COMPILING, LOADING = "building the model", "compiling", "loading a checkpoint"
 UPDATING, EVALUATING, SUMMING = "an update", "an evaluation", "the end of an evaluation"
+SCORING, SAVING, GATHERING = "a pass of an evaluation", "gathering the optimizer's state", "gathering the weights"
 WEIGHTS, MEASURING, ENDING = "loading weights", "measuring free memory", "the end"
 """The calls, by names that errors show."""
 
@@ -59,9 +61,22 @@ class LeadingTrainer(Trainer):
         self._team.announce(EVALUATING)
         return (yield from super().evaluation())
 
+    def begin_pass(self) -> None:
+        self._team.announce(SCORING)
+
     def sum_scores(self, scores: Tensor) -> Tensor:
         self._team.announce(SUMMING)
         return super().sum_scores(scores)
+
+    def weights(self) -> dict[str, Tensor]:
+        if self.shards:
+            self._team.announce(GATHERING)
+        return super().weights()
+
+    def optimizer_state(self) -> dict[str, Tensor]:
+        if self.shards:
+            self._team.announce(SAVING)
+        return super().optimizer_state()
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         self._team.announce(WEIGHTS)
@@ -84,11 +99,17 @@ class _FollowingTrainer(Trainer):
         self._team = team
         super().__init__(config, dataset, device, team.ranks)
 
+    def begin_pass(self) -> None:
+        self._expect(SCORING)
+
     def sum_scores(self, scores: Tensor) -> Tensor:
-        name, values = self._team.next_call()
-        if name != SUMMING:
-            raise _Abandoned(name, values)
+        self._expect(SUMMING)
         return super().sum_scores(scores)
+
+    def _expect(self, call: str) -> None:
+        name, values = self._team.next_call()
+        if name != call:
+            raise _Abandoned(name, values)
 
 
 class _Abandoned(Exception):  # noqa: N818 - no error
@@ -119,6 +140,7 @@ def follow(team: Team) -> dict[str, Any]:
             dataset = dataset or _open(values["data"])
             runtime.prepare(device, deterministic=config.train.deterministic)
             trainer = None  # frees the one before, on which the pace was measured
+            runtime.return_freed_memory(device)
             trainer = _FollowingTrainer(config, dataset, device, team)
         else:
             assert trainer, "rank 0 builds the model first"
@@ -145,25 +167,30 @@ def _make(name: str, values: dict[str, Any], trainer: Trainer) -> None:
             trainer.evaluate()
     elif name == COMPILING:
         trainer.compile(**values)
+    elif name == SAVING:
+        trainer.optimizer_state()
+    elif name == GATHERING:
+        trainer.weights()
     elif name == WEIGHTS:
         trainer.load_weights(trainer.model.state_dict())
     else:
         assert name == LOADING, name
-        tensors = {part: _received(shapes, trainer.device) for part, shapes in values["shapes"].items()}
-        trainer.load_state(TrainerState(**values["plain"] | tensors))
+        tensors = {part: _received(shapes, trainer) for part, shapes in values["shapes"].items()}
+        trainer.load_part(TrainerState(**values["plain"] | tensors))
 
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[list[int], str]]:
     return {name: ([*tensor.shape], str(tensor.dtype).removeprefix("torch.")) for name, tensor in tensors.items()}
 
 
-def _received(shapes: dict[str, tuple[list[int], str]], device: torch.device) -> dict[str, Tensor]:
-    """Tensors from rank 0; the states of random generators belong on the host."""
+def _received(shapes: dict[str, tuple[list[int], str]], trainer: Trainer) -> dict[str, Tensor]:
+    """Tensors from rank 0, of sharded ones this rank's part; the states of random generators belong on the host."""
     found = {}
     for name in sorted(shapes):
         shape, dtype = shapes[name]
-        found[name] = torch.empty(shape, dtype=getattr(torch, dtype), device=device)
-        dist.broadcast(found[name], 0)
+        whole = torch.empty(shape, dtype=getattr(torch, dtype), device=trainer.device)
+        dist.broadcast(whole, 0)
+        found[name] = trainer.shards.part(name, whole) if trainer.shards else whole
     return {name: tensor.cpu() if tensor.dtype is torch.uint8 else tensor for name, tensor in found.items()}
 
 

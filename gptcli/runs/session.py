@@ -38,7 +38,8 @@ from gptcli.runs.trackers import TrackerLog
 from gptcli.storage import FolderLock
 from gptcli.training import runtime
 from gptcli.training.evaluation import bits_per_byte
-from gptcli.training.trainer import Trainer, Update, never
+from gptcli.training.trainer import Trainer, never
+from gptcli.training.update import Update
 
 EVALUATIONS_TO_TURN = 3
 """Evaluations in a row without a better loss, after which the validation loss has turned."""
@@ -175,7 +176,7 @@ class Session:
 
     def _sample(self) -> Iterator[SampleDrawn]:
         if self.due(self.config.sample_every) and not self.progress.evaluation_pending:
-            text = draw_sample(self.trainer.model, self.trainer.dataset, seed=self.config.seed)
+            text = draw_sample(self.trainer.whole_model(), self.trainer.dataset, seed=self.config.seed)
             self._mark()
             yield SampleDrawn(self.progress.step, text)
 
@@ -213,7 +214,7 @@ class Session:
         if best_loss is None or best_step is None or loss < best_loss:
             best_loss, best_step = loss, progress.step
             progress.evals_since_best = 0
-            yield from self.saving.best_weights(progress, self.trainer.model.state_dict(), loss)
+            yield from self.saving.best_weights(progress, self.trainer.weights(), loss)
         yield EvalMetrics(
             step=progress.step,
             loss=loss,
@@ -279,7 +280,7 @@ class Session:
         self._training_loss = figures.loss
         now, tokens = time.perf_counter(), self.progress.tokens
         rate = (tokens - self._mark_tokens) / max(now - self._mark_time, 1e-9)
-        layers = measure_layers(self.trainer.model, self.trainer.dataset) if self.config.log_layers else None
+        layers = measure_layers(self.trainer.whole_model(), self.trainer.dataset) if self.config.log_layers else None
         self._mark()
         return StepMetrics(
             step=self.progress.step,

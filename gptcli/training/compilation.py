@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,6 +35,7 @@ def compile_hidden(
     dtype: torch.dtype,
     evaluates: bool = True,
     pays_on_cpu: bool = False,
+    is_sharded: bool = False,
 ) -> tuple[Hidden, str]:
     """`hidden`, the model's own, compiled or not, and a sentence about the choice ("" when compiled as asked).
 
@@ -40,23 +43,39 @@ def compile_hidden(
     it depends on the speed, so that `pays_on_cpu` must say how the run was begun.
 
     The compiled model is tried on a micro-batch `ids` (b, T + 1), backward pass included, and, if it `evaluates`, in
-    evaluation mode, for which it is compiled once more; gradients and random states are restored. Raises DeviceError
-    if `mode` is "on" and compiling fails.
+    evaluation mode, for which it is compiled once more; gradients and random states are restored. Where weights are
+    sharded, which are gathered between blocks, each block is compiled by itself. Raises DeviceError if `mode` is "on"
+    and compiling fails, and for sharded weights in any case: the ranks would have to agree on it.
     """
     reason = reason_against(model.wte.weight.device, max_steps, pays_on_cpu=pays_on_cpu)
     if mode == "off" or (mode == "auto" and reason):
         return hidden, f"Not compiled: {reason}." if mode == "auto" else ""
-    compiled: Hidden = torch.compile(hidden, dynamic=False, **_options())
+    compiled: Hidden
+    if is_sharded:
+        compiled = _with_compiled_blocks(model, hidden, torch.Size((*ids[:, 1:].shape, model.config.n_embd)))
+    else:
+        compiled = torch.compile(hidden, dynamic=False, **_options())
     try:
         _try(model, compiled, ids, dtype, evaluates=evaluates)
     except RuntimeError as error:  # the base of all errors of dynamo and inductor
         if is_out_of_memory(error):
             raise
         problem = first_line(error)
-        if mode == "on":
+        if mode == "on" or is_sharded:
             raise DeviceError(f"torch.compile failed: {problem}.", "Use `train.compile = off`.") from error
         return hidden, f"Not compiled, because torch.compile failed: {problem}."
     return compiled, "Compiled with torch.compile." if mode == "auto" else ""
+
+
+def _with_compiled_blocks(model: GPT, hidden: Hidden, shape: torch.Size) -> Hidden:
+    """`hidden` with each block compiled for inputs of one shape; others, which are rare, run as before."""
+
+    def for_shape(eager: Callable[..., Tensor], compiled: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        return lambda x, *others: (compiled if x.shape == shape else eager)(x, *others)
+
+    for block in model.h:
+        block.forward = for_shape(block.forward, torch.compile(block.forward, dynamic=False, **_options()))
+    return partial(hidden)
 
 
 def will_compile(mode: Compile, device: torch.device, max_steps: int, *, pays_on_cpu: bool = False) -> bool:

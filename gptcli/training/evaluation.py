@@ -57,42 +57,65 @@ def evaluation_batches(
     hidden: Hidden | None = None,
     ranks: Ranks = ALONE,
     sum_scores: Callable[[Tensor], Tensor] | None = None,
+    begin_pass: Callable[[], None] | None = None,
 ) -> Evaluation:
     """Evaluate batch by batch, so that the caller can show progress or stop; `hidden` is the model's own or compiled.
 
     The model is in evaluation mode only while a batch runs. No random number is drawn. Each rank scores its part of the
-    windows; all of them get the same mean, from `sum_scores` (default: `ranks.sum`).
+    windows; all of them get the same mean, from `sum_scores` (default: `ranks.sum`). `begin_pass` is for ranks that
+    must make each pass together: it is called before each, and a rank with fewer passes adds some that do not count.
     """
     T, device = model.config.block_size, model.wte.weight.device
-    starts = validation_starts(split.tokens, T, max_tokens)
-    starts = starts[ranks.part_of(len(starts))]
+    all_starts = validation_starts(split.tokens, T, max_tokens)
+    starts = all_starts[ranks.part_of(len(all_starts))]
     whole = starts[starts + T < split.tokens]
     dtype_of_sum = torch.promote_types(model.wte.weight.dtype, torch.float32)
     count = -(-len(whole) // batch_size) + len(starts) - len(whole)
     # One tensor for all batches: a small tensor each, between the large ones of the passes, would fragment the heap.
     losses = torch.zeros(count, dtype=dtype_of_sum, device=device)  # (batches)
-    scored = 0
+    scored, begin = 0, begin_pass or _nothing
     yield 0, len(starts)
     for number, first in enumerate(range(0, len(whole), batch_size)):
         chosen = whole[first : first + batch_size]
         # Compiled code serves full batches only: another shape would be compiled anew.
         compiled = hidden if hidden is not None and len(chosen) == batch_size else model.hidden
         ids = to_device(torch.from_numpy(split.stream.windows(chosen, T + 1)), device)  # (B, T + 1)
+        begin()
         losses[number] = loss_sum(model, compiled, ids, dtype)
         scored += len(chosen) * T
         yield first + len(chosen), len(starts)
     for start in starts[len(whole) :]:  # the last window, where it is shorter
         length = split.tokens - int(start)
         ids = to_device(torch.from_numpy(split.stream.windows(np.array([start]), length)), device)
+        begin()
         losses[-1] = loss_sum(model, model.hidden, ids, dtype)
         scored += length - 1
         yield len(starts), len(starts)
+    is_cut = bool(all_starts[-1] + T >= split.tokens)
+    for _ in range(_most_passes(len(all_starts), batch_size, ranks, is_cut=is_cut) - count if begin_pass else 0):
+        begin()
+        loss_sum(model, model.hidden, torch.zeros(1, 2, dtype=torch.long, device=device), dtype)
     nats = losses.cpu().double().sum()  # ()
     if ranks.size == 1:
         return float(nats) / scored
     sums = torch.stack([nats, torch.tensor(scored, dtype=torch.float64)])  # (2,)
     total, tokens = (sum_scores or ranks.sum)(sums.to(device)).tolist()
     return float(total / tokens)
+
+
+def _most_passes(windows: int, batch_size: int, ranks: Ranks, *, is_cut: bool) -> int:
+    """Passes of the rank with the most. The last window takes one of its own where it `is_cut`."""
+    parts = [Ranks(rank, ranks.size).part_of(windows) for rank in range(ranks.size)]
+    whole = [part.stop - part.start for part in parts]
+    whole[-1] -= is_cut
+    passes = [-(-count // batch_size) for count in whole]
+    passes[-1] += is_cut
+    most: int = max(passes)
+    return most
+
+
+def _nothing() -> None:
+    """There are no other ranks to wait for."""
 
 
 def tokens_of_part(part: MixturePart, max_tokens: int) -> int:
@@ -133,7 +156,7 @@ def bits_per_byte(loss: float, dataset: Dataset) -> float:
     return bits_per_unit(loss, dataset.val.tokens, dataset.val.bytes)
 
 
-@torch.inference_mode()
+@torch.no_grad()  # not inference mode: sharded weights that are gathered in it could not be trained with
 def loss_sum(model: GPT, hidden: Hidden, ids: Tensor, dtype: torch.dtype) -> Tensor:
     """Summed loss () of ids (B, T + 1), without dropout."""
     was_training = model.training

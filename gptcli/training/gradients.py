@@ -29,6 +29,7 @@ def accumulate_gradients(
     batch_size: int | None = None,
     expert_balance: float = 0.0,
     spread: ExpertLoad | None = None,
+    passes: int = 0,
 ) -> Tensor:
     """Mean next-token loss () of ids (B, T + 1); its gradient is accumulated over micro-batches of b sequences.
 
@@ -36,15 +37,22 @@ def accumulate_gradients(
     `backward` is called with its part of the loss. Where `ids` are part of a batch of `batch_size` sequences, the loss
     and its gradient are this part of the mean. For a model with experts the balance loss is added, times
     `expert_balance`, and `spread` collects how tokens were spread.
+
+    There are at least that many `passes`: ranks with sharded weights gather them together in each, so that a rank with
+    a micro-batch less repeats one, whose loss counts 0 times.
     """
     loss = torch.zeros((), device=ids.device, dtype=torch.float64 if dtype is torch.float64 else torch.float32)
     sequences, experts = batch_size or len(ids), model.config.n_expert > 0
     total = sequences * (ids.shape[1] - 1)
-    for micro in torch.split(ids, micro_batch_size):  # (b, T + 1)
-        routing, share = Routing() if experts else None, len(micro) / sequences
+    micros = torch.split(ids, micro_batch_size)
+    for number in range(max(passes, len(micros))):
+        counts = number < len(micros)
+        micro = micros[number if counts else 0]  # (b, T + 1)
+        routing, share = Routing() if experts else None, counts * len(micro) / sequences
         with autocast(ids.device, dtype):
             states = hidden(micro[:, :-1], None, routing)  # (b, T, C)
             part = model.summed_loss(states, micro[:, 1:]) / total
+            part = part if counts else 0 * part
         if routing and spread:
             spread.add(routing, share)  # before the backward pass, in which recomputed blocks route once more
         backward(part + expert_balance * share * routing.balance_loss() if routing else part)

@@ -15,15 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import chain
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from gptcli.config import OptimConfig
+from gptcli.config import ModelConfig, OptimConfig
 from gptcli.model.devices import has_amx
 from gptcli.model.gpt import GPT
 from gptcli.training.ranks import ALONE, Ranks
+
+if TYPE_CHECKING:
+    from gptcli.training.sharded_muon import ShardedMuon
+    from gptcli.training.sharding import Shards
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Coefficients of the polynomial a s + b s³ + c s⁵ applied to each singular value. Jordan chose them for a steep start;
@@ -48,16 +52,19 @@ class Muon(torch.optim.Optimizer):
         super().__init__(list(self.names), {"lr": config.lr})
         self.ranks = ranks
         self.momentum, self.weight_decay = config.momentum, config.weight_decay
-        qkv_rows = [*model.config.qkv_rows]
-        self.rows = {
-            parameter: qkv_rows if name.endswith("attn.c_attn.weight") else [len(parameter)]
-            for parameter, name in self.names.items()
-        }
+        self.rows = {p: matrix_rows(name, p.shape, model.config) for p, name in self.names.items()}
         """The rows of each matrix that a parameter holds."""
         self.found_inf = torch.zeros(())
         zeros = self._by_shape({parameter: torch.zeros_like(parameter) for parameter in self.rows})
         self.buffers = {shape: torch.stack(matrices) for shape, matrices in zeros.items()}  # of (K, m, n) or (K, n, m)
         self.weights = self._by_shape({parameter: parameter.data for parameter in self.rows})
+
+    @staticmethod
+    def over_shards(model: GPT, config: OptimConfig, shards: Shards) -> ShardedMuon:
+        """Muon for sharded weights."""
+        from gptcli.training.sharded_muon import ShardedMuon  # imports parts of torch that only sharding needs
+
+        return ShardedMuon(model, config, shards)
 
     @staticmethod
     def updates(name: str, shape: torch.Size) -> bool:
@@ -103,6 +110,11 @@ class Muon(torch.optim.Optimizer):
             for part in torch.split(whole, sizes) if len(sizes) > 1 else (whole,):
                 found.setdefault(part.shape, []).append(part)
         return found
+
+
+def matrix_rows(name: str, shape: torch.Size, config: ModelConfig) -> list[int]:
+    """The rows of each matrix that a parameter holds: one matrix, or those of queries, keys and values."""
+    return [*config.qkv_rows] if name.endswith("attn.c_attn.weight") else [shape[0]]
 
 
 def orthogonal(matrices: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ AdamW updates every parameter that no other optimizer updates. To add one, write
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,29 +19,23 @@ from gptcli.training.muon import Muon
 from gptcli.training.ranks import ALONE, Ranks
 from gptcli.training.spikes import SpikeGuard
 
+if TYPE_CHECKING:
+    from gptcli.training.sharding import Shards
+
 SMALLEST_SCALE = 1.0
 MAX_SKIPS_IN_A_ROW = 20
 
 
-class PartialOptimizer(Protocol):
-    """An optimizer of some of a model's parameters.
+class ShardedOptimizer(Protocol):
+    """An optimizer of some of a model's parameters, or of this rank's rows of them.
 
     `step` never waits for the device, and changes nothing unless `found_inf`, a number on the device, is 0. AdamW's
     fused kernel keeps this contract too.
     """
 
-    STATE: ClassVar[int]
-    """Numbers of state for each number of a parameter."""
     param_groups: list[dict[str, Any]]
     """Parameters and their learning rate `lr`, as in `torch.optim.Optimizer`."""
     found_inf: Tensor
-
-    def __init__(self, model: GPT, config: OptimConfig, ranks: Ranks) -> None: ...
-
-    @staticmethod
-    def updates(name: str, shape: torch.Size) -> bool:
-        """Whether this optimizer updates a parameter."""
-        ...
 
     def step(self) -> None:
         """Update the parameters from their gradients."""
@@ -57,6 +51,25 @@ class PartialOptimizer(Protocol):
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore state from `tensors`; raises KeyError if one is missing."""
+        ...
+
+
+class PartialOptimizer(ShardedOptimizer, Protocol):
+    """An optimizer of some of a model's parameters, which are whole."""
+
+    STATE: ClassVar[int]
+    """Numbers of state for each number of a parameter."""
+
+    def __init__(self, model: GPT, config: OptimConfig, ranks: Ranks) -> None: ...
+
+    @staticmethod
+    def over_shards(model: GPT, config: OptimConfig, shards: Shards) -> ShardedOptimizer:
+        """The same optimizer over this rank's rows of sharded parameters; its state has the same names."""
+        ...
+
+    @staticmethod
+    def updates(name: str, shape: torch.Size) -> bool:
+        """Whether this optimizer updates a parameter, by the shape of the whole one."""
         ...
 
 
@@ -77,10 +90,22 @@ def state_numbers(shapes: Mapping[str, torch.Size], config: OptimConfig) -> int:
 class Optimizer:
     """AdamW (Loshchilov & Hutter 2019) and perhaps another optimizer, with all steps from gradients to weights."""
 
-    def __init__(self, model: GPT, config: OptimConfig, dtype: torch.dtype, ranks: Ranks = ALONE) -> None:
-        self.names = {parameter: name for name, parameter in model.named_parameters()}
+    def __init__(
+        self,
+        model: GPT,
+        config: OptimConfig,
+        dtype: torch.dtype,
+        ranks: Ranks = ALONE,
+        shards: Shards | None = None,
+    ) -> None:
+        """With `shards`, for this rank's rows of the model's parameters."""
+        self.shards = shards
+        named = shards.parameters if shards else dict(model.named_parameters())
+        self.names = {parameter: name for name, parameter in named.items()}
+        self.other: ShardedOptimizer | None = None
         other = OPTIMIZERS.get(config.optimizer)
-        self.other = other(model, config, ranks) if other else None
+        if other:
+            self.other = other.over_shards(model, config, shards) if shards else other(model, config, ranks)
         parameters = [p for p, name in self.names.items() if not (other and other.updates(name, p.shape))]
         self.device = next(iter(self.names)).device
         self.clip = config.grad_clip or float("inf")
@@ -91,7 +116,8 @@ class Optimizer:
         self.adamw = torch.optim.AdamW(
             groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True
         )
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=dtype is torch.float16)
+        scaler = shards.scaler if shards else torch.amp.GradScaler
+        self.scaler = scaler(self.device.type, enabled=dtype is torch.float16)
         self.skips = torch.zeros((), device=self.device)  # ()
         self.skips_in_row = torch.zeros((), device=self.device)  # ()
         self.spikes = SpikeGuard(config.skip_spikes, self.device) if config.skip_spikes else None
@@ -125,11 +151,12 @@ class Optimizer:
     def _clip(self) -> Tensor:
         """Clip the gradient norm; returns the norm before, ()."""
         norm: Tensor = nn.utils.get_total_norm([p.grad for p in self.names if p.grad is not None])
+        norm = self.shards.norm(norm) if self.shards else norm
         if self.device.type != "cpu" or norm > self.clip:  # comparing on a GPU would wait for it
             nn.utils.clip_grads_with_norm_(self.names, self.clip, norm)
         return norm
 
-    def optimizers(self) -> list[torch.optim.Optimizer | PartialOptimizer]:
+    def optimizers(self) -> list[torch.optim.Optimizer | ShardedOptimizer]:
         """AdamW, and the other optimizer if there is one."""
         return [self.adamw, *([self.other] if self.other else [])]
 

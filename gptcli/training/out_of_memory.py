@@ -25,12 +25,20 @@ LESS_MEMORY = "Lower `train.micro_batch_size`, use `train.activation_checkpointi
 
 @contextmanager
 def room_for_gradients(
-    model: GPT, hidden: Hidden, optimizer: Optimizer, ids: Tensor, *, micro_batch_size: int, dtype: torch.dtype
+    model: GPT,
+    hidden: Hidden,
+    optimizer: Optimizer,
+    ids: Tensor,
+    *,
+    micro_batch_size: int,
+    dtype: torch.dtype,
+    searches: bool = True,
 ) -> Iterator[None]:
     """A context for passes over ids (B, T + 1) in micro-batches.
 
     Raises OutOfMemoryError if they do not fit; its hint names the largest half, quarter, … of a micro-batch that does.
     `hidden` is the uncompiled pass of the run, with its activation checkpointing: each size would be compiled anew.
+    Unless it `searches`, which one of several ranks with sharded weights cannot do alone, the hint is the half.
     """
     try:
         yield
@@ -40,7 +48,7 @@ def room_for_gradients(
         traceback.clear_frames(error.__traceback__)  # the frames hold activations
         model.zero_grad()
         size = micro_batch_size // 2
-        while size and not _fits(model, hidden, optimizer, ids[:size], dtype):
+        while searches and size and not _fits(model, hidden, optimizer, ids[:size], dtype):
             size //= 2
         hint = f"Use `train.micro_batch_size = {size}`: the result is the same." if size else FEWER_ACTIVATIONS
         device = DEVICE_NAMES[ids.device.type]

@@ -9,10 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+from gptcli.config.types import Parallel
+
+if TYPE_CHECKING:
+    from gptcli.model.gpt import GPT
+    from gptcli.training.sharding import Shards
 
 BUCKET_BYTES = 25 * 2**20
 """Size of a bucket of gradients, as in torch's DistributedDataParallel."""
@@ -63,6 +70,15 @@ class Ranks:
 
 
 ALONE = Ranks()
+
+
+def shards_of(model: GPT, parallel: Parallel | None, device: torch.device, ranks: Ranks) -> Shards | None:
+    """The rows of a model that this rank keeps; None where it keeps all weights, as a process alone does."""
+    if parallel != "fsdp" or ranks.size == 1:
+        return None
+    from gptcli.training.sharding import Shards  # imports parts of torch that only sharding needs
+
+    return Shards(model, device, ranks)
 
 
 class GradientSums:

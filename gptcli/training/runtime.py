@@ -14,6 +14,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 1 << 30
 _LARGEST_KEPT = 1 << 25
 """32 MiB, the limit up to which glibc raises this threshold itself; larger blocks are returned when freed."""
+_LARGEST_KEPT_OF_SHARDED = 1 << 20
 
 
 def prepare(device: torch.device, *, deterministic: bool) -> None:
@@ -42,6 +43,17 @@ def _keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT)
         mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+def return_large_blocks() -> None:
+    """Let glibc return every block of a MiB or more when it is freed, for training with sharded weights on a CPU.
+
+    Weights that are gathered and freed between other blocks would leave holes in the heap that take more memory than
+    sharding saves (docs/log.md).
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT_OF_SHARDED)
 
 
 def return_freed_memory(device: torch.device) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -30,49 +29,22 @@ from gptcli.dataset.mixture import Mixture
 from gptcli.errors import NonFiniteError
 from gptcli.model.devices import to_device, torch_dtype
 from gptcli.model.experts import ExpertLoad
-from gptcli.model.gpt import GPT
+from gptcli.model.gpt import GPT, whole_copy
 from gptcli.training.compilation import compile_hidden, will_compile
 from gptcli.training.evaluation import Evaluation, evaluation_batches, mean_loss, tokens_of_part, weighted_evaluation
 from gptcli.training.gradients import Hidden, UpdateStopped, accumulate_gradients, unless_stopped
 from gptcli.training.mixed_batches import training_batches
 from gptcli.training.optimizer import Optimizer
 from gptcli.training.out_of_memory import room_for_gradients, room_for_optimizer
-from gptcli.training.ranks import ALONE, GradientSums, Ranks
+from gptcli.training.ranks import ALONE, GradientSums, Ranks, shards_of
 from gptcli.training.schedule import learning_rate
 from gptcli.training.state import TrainerState, random_states, restore_random_states
+from gptcli.training.update import Figures, Update
 
 
 def never() -> bool:
     """False: nothing asks to stop."""
     return False
-
-
-@dataclass(frozen=True)
-class Update:
-    """One update of the weights. Its tensors are on the device; reading them waits for it (see `Trainer.figures`)."""
-
-    loss: Tensor
-    """Loss of the batch before the update, in nats per token, ()."""
-    grad_norm: Tensor
-    """Gradient norm before clipping, ()."""
-    lr: float
-    spread: ExpertLoad | None
-    """How tokens were spread over experts; None for a model without experts."""
-
-
-@dataclass(frozen=True)
-class Figures:
-    """The figures of an update as numbers; `loss`, `grad_norm` and `lr` as in `Update`."""
-
-    loss: float
-    grad_norm: float
-    lr: float
-    skipped: int
-    """Updates skipped so far: float16 overflows and spikes."""
-    spikes: int = 0
-    """Updates skipped so far as spikes."""
-    experts: tuple[float, float] | None = None
-    """Balance loss (1: spread evenly) and largest share of one expert; None for a model without experts."""
 
 
 class Trainer:
@@ -99,10 +71,13 @@ class Trainer:
         self.dtype = torch_dtype(train.dtype)
         self.batches = training_batches(config, dataset)
         torch.manual_seed(train.seed)
-        self.model = GPT(config.model).to(device)
-        ranks.broadcast(self.model.state_dict().values())
-        self.sums = GradientSums([*self.model.parameters()], ranks)
-        self.optimizer = Optimizer(self.model, config.optim, self.dtype, ranks)
+        self.model = GPT(config.model)
+        self.shards = shards_of(self.model, train.parallel, device, ranks)
+        if not self.shards:
+            self.model.to(device)
+            ranks.broadcast(self.model.state_dict().values())
+        self.sums = self.shards or GradientSums([*self.model.parameters()], ranks)
+        self.optimizer = Optimizer(self.model, config.optim, self.dtype, ranks, self.shards)
         whole: Hidden = self.model.hidden
         self.eager = partial(whole, activation_checkpointing=True) if train.activation_checkpointing else whole
         self.hidden = self.eager
@@ -128,7 +103,10 @@ class Trainer:
                 dtype=self.dtype,
                 evaluates=evaluates,
                 pays_on_cpu=pays_on_cpu,
+                is_sharded=self.shards is not None,
             )
+        if self.shards:
+            self.shards.forget()
         return note
 
     @property
@@ -148,7 +126,8 @@ class Trainer:
         spread = ExpertLoad() if self.config.model.n_expert else None
         asked = should_stop if self.ranks.size == 1 else never  # all ranks hear of a stop, between two updates
         backward = unless_stopped(self.optimizer.backward, asked)
-        passes = -(-len(ids) // self.micro_batch_size)
+        longest = self.ranks.largest_part(self.config.train.batch_size) if self.shards else len(ids)
+        passes = -(-longest // self.micro_batch_size)
         try:
             with self._room_for_gradients(ids):
                 loss = accumulate_gradients(
@@ -161,6 +140,7 @@ class Trainer:
                     batch_size=self.config.train.batch_size,
                     expert_balance=self.config.optim.expert_balance,
                     spread=spread,
+                    passes=passes,
                 )
         except UpdateStopped:
             self.model.zero_grad()
@@ -216,7 +196,11 @@ class Trainer:
             hidden=self.hidden,
             ranks=self.ranks,
             sum_scores=self.sum_scores,
+            begin_pass=self.begin_pass if self.shards else None,
         )
+
+    def begin_pass(self) -> None:
+        """Begin a pass of an evaluation with sharded weights, which all ranks make together."""
 
     def sum_scores(self, scores: Tensor) -> Tensor:
         """The sums over all ranks of what each has scored in an evaluation."""
@@ -230,8 +214,8 @@ class Trainer:
         """The state to store or to hand to another trainer's `load_state`; tensors are not copied."""
         return TrainerState(
             step=self.completed_steps,
-            model=self.model.state_dict(),
-            optimizer=self.optimizer.tensors(),
+            model=self.weights(),
+            optimizer=self.optimizer_state(),
             random=random_states(self.device),
             scaler=self.optimizer.scaler_state(),
             threads=torch.get_num_threads(),
@@ -239,15 +223,32 @@ class Trainer:
             ranks=self.ranks.size,
         )
 
+    def weights(self) -> dict[str, Tensor]:
+        """The weights by name; where they are sharded, whole ones on the host of rank 0, and none on the others."""
+        return self.shards.gathered(self.shards.parameters) if self.shards else self.model.state_dict()
+
+    def optimizer_state(self) -> dict[str, Tensor]:
+        """The optimizer's state by name, as `weights` has the weights."""
+        tensors = self.optimizer.tensors()
+        return self.shards.gathered(tensors) if self.shards else tensors
+
+    def whole_model(self) -> GPT:
+        """The model, for rank 0 to use alone; a copy on the host where weights are sharded."""
+        return whole_copy(self.config.model, self.weights()) if self.shards else self.model
+
     def load_state(self, state: TrainerState) -> None:
         """Continue from a state exactly, with its number of CPU threads where as many ranks share the work.
 
         Every rank needs the state. Raises KeyError, TypeError, ValueError or RuntimeError where it is not one of this
         recipe.
         """
+        self.load_part(self.shards.part_of(state) if self.shards else state)
+
+    def load_part(self, state: TrainerState) -> None:
+        """As `load_state`, from a state with this rank's rows where weights are sharded."""
         if state.ranks == self.ranks.size:
             torch.set_num_threads(state.threads)
-        self.model.load_state_dict(state.model)
+        (self.shards.load if self.shards else self.model.load_state_dict)(state.model)
         self.optimizer.load_tensors(state.optimizer)
         self.optimizer.load_scaler_state(state.scaler)
         restore_random_states(state.random, self.device)
@@ -255,8 +256,11 @@ class Trainer:
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Begin with these weights instead of random ones; every rank gets those of rank 0."""
-        self.model.load_state_dict(weights)
-        self.ranks.broadcast(self.model.state_dict().values())
+        if self.shards:
+            self.shards.hand_out(weights)
+        else:
+            self.model.load_state_dict(weights)
+            self.ranks.broadcast(self.model.state_dict().values())
 
     def check_finite(self) -> None:
         """Raise NonFiniteError if the loss or a gradient was NaN or infinite. Waits for the device."""
@@ -285,5 +289,11 @@ class Trainer:
 
     def _room_for_gradients(self, ids: Tensor) -> AbstractContextManager[None]:
         return room_for_gradients(
-            self.model, self.eager, self.optimizer, ids, micro_batch_size=self.micro_batch_size, dtype=self.dtype
+            self.model,
+            self.eager,
+            self.optimizer,
+            ids,
+            micro_batch_size=self.micro_batch_size,
+            dtype=self.dtype,
+            searches=self.shards is None,
         )

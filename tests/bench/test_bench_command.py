@@ -25,7 +25,8 @@ from gptcli.errors import UsageError
 from gptcli.model import memory
 from gptcli.model.cost import bytes_per_step, forward_flops, matrix_parameters, prefill_flops, training_flops
 from gptcli.model.gpt import GPT
-from gptcli.training.trainer import Trainer, Update
+from gptcli.training.trainer import Trainer
+from gptcli.training.update import Update
 from tests.conftest import CommandLine, Result
 
 CPU = torch.device("cpu")

@@ -26,6 +26,8 @@ PHASES = {
     "saving": "gptcli.runs.saving.save_checkpoint",
     "best weights": "gptcli.runs.saving.replace_weights",
     "an evaluation": "gptcli.training.trainer.evaluation_batches",
+    "a sharded update": "gptcli.training.sharding.Shards.finish",
+    "gathering": "gptcli.training.sharding.Shards.gathered",
     "the end": "gptcli.runs.followers.end_followers",
 }
 """The functions with which phases begin on rank 0."""

@@ -16,6 +16,8 @@ KILLED = ("0", "1", "launcher", "0,1", "0,1,launcher")
 STOPPED = ("0", "1", "launcher", "0,1", "0,1,launcher")
 PHASES = {"an update": 5, "saving": 2, "best weights": 2, "an evaluation": 2}
 """The call of each phase at which the signal is sent."""
+SHARDED = ("--parallel", "fsdp")
+SHARDED_PHASES = {"a sharded update": 5, "gathering": 4, "an evaluation": 2}
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +71,25 @@ def test_stopped(sessions: Sessions, whole: Path, phase: str, targets: str, name
     assert done.stderr.count("Resume with:") == 1
     assert newest_step(folder / RUN) > 0
     check_resuming(sessions, folder, whole)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("phase", SHARDED_PHASES)
+def test_sharded_killed_and_stopped(sessions: Sessions, phase: str) -> None:
+    """A killed rank is started again, and a stopped training resumes: bit for bit as if undisturbed."""
+    whole, killed, stopped = sessions.new(), sessions.new(), sessions.new()
+    assert train(whole, "", *SHARDED).returncode == 0
+    when = f"{phase} {SHARDED_PHASES[phase]}"
+    done = train(killed, f"{when} SIGKILL 1", *SHARDED, "--max-restarts", "1")
+    assert (done.returncode, done.stdout) == (0, f"{RUN}\n"), done.stderr
+    assert alive(killed) == []
+    assert_same_end(killed / RUN, whole / RUN)
+    assert train(stopped, f"{when} SIGTERM 1", *SHARDED).returncode == 143
+    assert newest_step(stopped / RUN) > 0
+    assert train(stopped, "", *SHARDED).returncode == 0
+    assert_same_end(stopped / RUN, whole / RUN)
+    for folder in (whole, killed, stopped):
+        sessions.done_with(folder)
 
 
 def test_control_a_process_that_stays_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from benchmarks.gpu.setting import trainer_of
-from gptcli.training.trainer import Trainer, Update
+from gptcli.training.trainer import Trainer
+from gptcli.training.update import Update
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "cpu": {"model.n_layer": 2, "model.n_head": 2, "model.n_embd": 16, "model.block_size": 16, "train.batch_size": 4},

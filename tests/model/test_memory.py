@@ -19,7 +19,8 @@ from gptcli.model.cache import KVCache
 from gptcli.model.cost import parameter_count
 from gptcli.model.experts import Experts
 from gptcli.model.gpt import GPT
-from gptcli.model.memory import largest_micro_batch, sampling_memory, training_memory
+from gptcli.model.memory import largest_micro_batch, training_memory
+from gptcli.model.sampling_memory import sampling_memory
 from tests.conftest import ROOT
 from tests.model.variants import VARIANTS, variant
 

@@ -26,20 +26,22 @@ from gptcli.training import trainer as trainer_module
 from tests.ranks.trained import CASES, LARGER
 from tests.runs.small_runs import CPU, plan
 
-STEPS = 5
+STEPS = 4
+"""Updates of a session, unless a scenario says `8 steps`."""
 BAD_STEP = 3
 TIMEOUT = timedelta(seconds=8)
 
 
 def lead(folder: Path, scenario: str, dataset: Dataset, team: Team) -> None:
     """Train some steps from the newest checkpoint on, and store another."""
-    config = plan(dataset, folder / "new-run", LARGER | CASES["muon"]).config
+    sharded = {"train.parallel": "fsdp" if "sharded" in scenario else "replicated"}
+    config = plan(dataset, folder / "new-run", LARGER | CASES["muon"] | sharded).config
     trainer = new_trainer(config, dataset, CPU, team)
     checkpoint, _ = newest_checkpoint(folder)
     if checkpoint:
         restore(trainer, checkpoint)
-    for _ in range(STEPS):
-        if scenario == "abandoned evaluation":
+    for _ in range(int(scenario.split()[0]) if scenario.endswith("steps") else STEPS):
+        if "abandoned evaluation" in scenario:
             next(trainer.evaluation())
         trainer.step()
     loss = trainer.evaluate()

@@ -20,7 +20,8 @@ from gptcli.runs.completion import epoch_steps
 from gptcli.runs.events import CheckpointSaved, EvalMetrics, Event, Heartbeat, RunFinished, SampleDrawn, StepMetrics
 from gptcli.runs.pace import Pace
 from gptcli.training.evaluation import Evaluation
-from gptcli.training.trainer import Trainer, Update
+from gptcli.training.trainer import Trainer
+from gptcli.training.update import Update
 from tests.runs.small_runs import CPU, carry_out, plan, run, series
 
 

@@ -22,7 +22,7 @@ from gptcli.report.history import read_history
 from gptcli.runs import session, tensorboard
 from gptcli.runs.events import StepMetrics
 from gptcli.runs.logs import MetricsLog
-from gptcli.training.trainer import Update
+from gptcli.training.update import Update
 from tests.runs.small_runs import assert_same_end, lines, run, series, small_dataset
 
 SCALARS = {"train/loss", "train/lr", "train/grad_norm", "train/skipped", "val/loss", "val/ppl", "val/bpb"}

@@ -16,7 +16,8 @@ from gptcli.errors import ModelFolderError, StorageError
 from gptcli.runs import decision, saving
 from gptcli.runs import plan as plans
 from gptcli.runs.decision import Resume
-from gptcli.training.trainer import Trainer, Update
+from gptcli.training.trainer import Trainer
+from gptcli.training.update import Update
 from tests.runs.small_runs import assert_same_end, lines, plan, run, without_times
 
 

@@ -16,7 +16,8 @@ from gptcli.dataset.folder import Dataset
 from gptcli.errors import StorageError
 from gptcli.training import trainer
 from gptcli.training.evaluation import Evaluation
-from gptcli.training.trainer import Trainer, Update
+from gptcli.training.trainer import Trainer
+from gptcli.training.update import Update
 from tests.model.variants import VARIANTS
 from tests.runs.small_runs import assert_same_end, carry_out, lines, plan, run, series, without_times
 

@@ -20,7 +20,8 @@ from gptcli.checkpoints.run_folder import read_run
 from gptcli.cli.app import app
 from gptcli.dataset import preparation
 from gptcli.training import trainer
-from gptcli.training.trainer import Trainer, Update
+from gptcli.training.trainer import Trainer
+from gptcli.training.update import Update
 from tests.runs.small_runs import FLAGS, series
 
 

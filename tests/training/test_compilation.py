@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -146,8 +147,8 @@ def test_the_evaluation_is_part_of_the_attempt(
 
     def only_trains(hidden: Hidden, dynamic: bool) -> Hidden:
         def compiled(ids: Tensor, *others: Any) -> Tensor:
-            modes.append(torch.is_inference_mode_enabled())
-            if torch.is_inference_mode_enabled():
+            modes.append(not torch.is_grad_enabled())
+            if not torch.is_grad_enabled():
                 raise RuntimeError("no evaluation")
             return hidden(ids, *others)
 
@@ -166,7 +167,7 @@ def test_a_trainer_that_does_not_evaluate_compiles_no_evaluation(
 
     def watched(hidden: Hidden, dynamic: bool) -> Hidden:
         def compiled(ids: Tensor, *others: Any) -> Tensor:
-            modes.append(torch.is_inference_mode_enabled())
+            modes.append(not torch.is_grad_enabled())
             return hidden(ids, *others)
 
         return compiled
@@ -301,3 +302,45 @@ def test_without_a_compiler_auto_does_not_try(
     ]
     assert any("compiler" in note for note in notes)
     assert calls == []
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+def test_blocks_are_compiled_by_themselves_where_weights_are_sharded(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the attempt, for the shape of a micro-batch; the shorter windows of an evaluation are not."""
+    graphs: list[object] = []
+    plain = torch.compile
+
+    def backend(graph: Any, inputs: object) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", lambda block, dynamic: plain(block, dynamic=dynamic, backend=backend))
+    flags = {"train.compile": "on", "train.micro_batch_size": 2, "model.n_layer": 2, "model.dropout": 0.0}
+    config = plan(dataset, tmp_path / "run", flags).config
+    trainer, eager = (Trainer(config, dataset, torch.device("cpu")) for _ in range(2))
+    trainer.shards = MagicMock()
+    trainer.compile()
+    trainer.shards = None
+    compiled = len(graphs)
+    for _ in range(2):
+        one, other = trainer.step(), eager.step()
+        assert one
+        assert other
+        assert float(one.loss) == pytest.approx(float(other.loss), abs=1e-5)
+        assert trainer.evaluate() == pytest.approx(eager.evaluate(), abs=1e-5)
+    assert compiled == len(graphs) > 0
+
+
+def test_a_failure_is_an_error_where_weights_are_sharded(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With replicated weights each rank can decide by itself; here the others would wait."""
+    monkeypatch.setattr(torch, "compile", failing)
+    monkeypatch.setattr(compilation, "reason_against", lambda *_arguments, **_options: "")
+    trainer = Trainer(plan(dataset, tmp_path / "run", {"train.compile": "auto"}).config, dataset, torch.device("cpu"))
+    assert "Not compiled" in trainer.compile()
+    trainer.shards = MagicMock()
+    with pytest.raises(DeviceError, match="no C\\+\\+ compiler"):
+        trainer.compile()

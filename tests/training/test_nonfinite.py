@@ -16,7 +16,8 @@ from gptcli.errors import NonFiniteError
 from gptcli.model.gpt import GPT
 from gptcli.training import trainer
 from gptcli.training.evaluation import Evaluation
-from gptcli.training.trainer import Trainer, Update
+from gptcli.training.trainer import Trainer
+from gptcli.training.update import Update
 from tests.runs.small_runs import FLAGS, run, series
 
 Poison = Callable[[GPT, Tensor], Tensor]

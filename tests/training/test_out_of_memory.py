@@ -16,6 +16,7 @@ from gptcli.errors import OutOfMemoryError
 from gptcli.model.gpt import GPT
 from gptcli.runs import completion, pace
 from gptcli.training.optimizer import Optimizer
+from gptcli.training.out_of_memory import room_for_gradients
 from tests.runs.small_runs import plan, run, series
 
 
@@ -143,3 +144,15 @@ def test_other_errors_are_not_taken_for_it(dataset: Dataset, tmp_path: Path, mon
     monkeypatch.setattr(GPT, "hidden", broken)
     with pytest.raises(torch.AcceleratorError):
         run(dataset, tmp_path / "run")
+
+
+def test_a_rank_that_cannot_try_alone_names_the_half() -> None:
+    """Nothing is tried: there is no model here that could be."""
+    unused: Any = None
+    options = {"micro_batch_size": 4, "dtype": torch.float32, "searches": False}
+    with (
+        pytest.raises(OutOfMemoryError) as caught,
+        room_for_gradients(torch.nn.Linear(1, 1), unused, unused, torch.zeros(4, 2), **options),  # type: ignore[arg-type]
+    ):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+    assert "`train.micro_batch_size = 2`" in caught.value.hint

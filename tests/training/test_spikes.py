@@ -18,7 +18,8 @@ from gptcli.runs.events import Planned, StepMetrics
 from gptcli.training import spikes
 from gptcli.training.optimizer import Optimizer
 from gptcli.training.spikes import SpikeGuard
-from gptcli.training.trainer import Trainer, Update
+from gptcli.training.trainer import Trainer
+from gptcli.training.update import Update
 from gptcli.ui.console import Output
 from gptcli.ui.training import TrainingDisplay
 from tests.runs.small_runs import assert_same_end, end_state, lines, plan, run, series, without_times
