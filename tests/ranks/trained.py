@@ -45,7 +45,7 @@ CASES: dict[str, dict[str, Any]] = {
     "mixture": {"train.micro_batch_size": 2},
     "uneven": {
         "optim.optimizer": "muon", "model.n_expert": 3,
-        "train.micro_batch_size": 1, "train.activation_checkpointing": True,
+        "train.batch_size": 5, "train.micro_batch_size": 1, "train.activation_checkpointing": True,
     },
     "bfloat16": {"train.dtype": "bfloat16", "train.micro_batch_size": 3, "optim.grad_clip": 0.0},
     "float16": {"train.dtype": "float16", "train.micro_batch_size": 3, "optim.grad_clip": 0.0},
