@@ -11,7 +11,7 @@ help:
 	@echo "make test    install with the development tools; check format, lint and types; run the tests"
 	@echo "make test-browser  the tests of pages in a Chromium, which is installed with apt where there is none"
 	@echo "make test-install   install the wheel with pip, pipx and uv into empty environments; train and sample"
-	@echo "make crash   run all tests of docs/reliability.md: kills, power failures, faults, damage; a quarter of an hour"
+	@echo "make crash   run all tests of docs/reliability.md: kills, power failures, faults, damage; an hour"
 	@echo "make fuzz    try 100,000 damaged inputs on each file reader; an hour or more (make fuzz-quick: 500 each, a minute)"
 	@echo "make bench   install with the competitors, measure and generate docs/performance.md; a quarter of an hour"
 	@echo "             (TEXT=tinyshakespeare.txt: also measure the time to a loss)"
