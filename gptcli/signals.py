@@ -25,7 +25,7 @@ class Stopped(KeyboardInterrupt):
     def __init__(self, signum: int) -> None:
         self.signum = signum
         self.announced = False
-        """Whether the user was told."""
+        """Whether the stop was announced."""
 
 
 def heeded_signals() -> list[signal.Signals]:
@@ -45,7 +45,9 @@ def end_on_signals() -> None:
 
 
 def announce_stop() -> None:
-    """Say on a terminal that the program was stopped. Safe in a signal handler."""
+    """Say on a terminal that the program was stopped; rank 0 speaks for all. Safe in a signal handler."""
+    if os.environ.get("RANK", "0") != "0":
+        return
     with suppress(OSError):
         if os.isatty(_STDERR):
             os.write(_STDERR, b"\r\x1b[KStopped.\n")  # over the ^C that the terminal has shown

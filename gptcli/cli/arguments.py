@@ -64,6 +64,8 @@ def explained(error: Any) -> UsageError | None:
     """A usage error of typer in our words; None for a kind that we have none for."""
     name, context, parameter = getattr(error, "option_name", None), error.ctx, getattr(error, "param", None)
     if name and not hasattr(error, "possibilities"):
+        if "not take" in str(error):
+            return UsageError(f"{name} takes no value.", f"Write {name} alone.")
         return UsageError(f"{name} needs a value.", "Give the value after it.")
     if context is None:
         return None

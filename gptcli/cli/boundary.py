@@ -41,7 +41,8 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
                 if received():
                     _announce(error, quiet=bool(options.get("quiet")))
                 else:
-                    code = _handle(error, debug=bool(options.get("debug")), no_color=bool(options.get("no_color")))
+                    flags = {name: bool(options.get(name)) for name in ("debug", "no_color", "quiet")}
+                    code = _handle(error, **flags)
         if received():
             code = 128 + received()
         if code:
@@ -77,10 +78,10 @@ def replace_closed_outputs() -> None:
         getattr(sys, name).reconfigure(errors="backslashreplace")
 
 
-def _handle(error: BaseException, *, debug: bool = False, no_color: bool = False) -> int:
+def _handle(error: BaseException, *, debug: bool = False, no_color: bool = False, quiet: bool = False) -> int:
     """Report an error on standard error; returns the exit code. SystemExit and the like are raised again."""
     if isinstance(error, KeyboardInterrupt):
-        _announce(error)
+        _announce(error, quiet=quiet)
         return 128 + getattr(error, "signum", signal.SIGINT)
     if isinstance(error, BrokenPipeError):
         _discard_stdout()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gptcli.ui.console import Output
 
 COMMANDS = {
-    "/forget": "Forget the text so far and begin anew.",
+    "/forget": "Forget the text so far.",
     "/temp 0.8": "Set the temperature.",
     "/seed 7": "Set the seed of the next text; later ones count up from it.",
     "/help": "Show this.",
@@ -71,13 +71,13 @@ class Chat:
         self._take(heard)
 
     def _take(self, heard: Sequence[Piece | Sample]) -> None:
-        """Keep what was generated, and go on to the next seeds."""
+        """Keep what was generated, and take the next seeds."""
         ended = any(isinstance(event, Sample) and event.finish_reason == "end_of_text" for event in heard)
         if not self.keeps_context:
             self._conversation.forget()
         elif ended:
             self._conversation.forget()
-            self._output.note("The model has ended its text: the next one begins anew.")
+            self._output.note("The model has ended its text: the next one starts without context.")
         else:
             self._conversation.generated("".join(event.text for event in heard if isinstance(event, Piece)))
         following = {"seed": self.configs[0].seed + self.configs[0].num_samples}
@@ -88,10 +88,12 @@ class Chat:
         if name == "/help":
             for command, summary in COMMANDS.items():
                 self._output.note(f"{command:<12}{summary}")
-            self._output.note("An empty line lets the model go on. A text that begins with a slash is typed as //text.")
+            self._output.note(
+                "An empty line lets the model continue. A text that begins with a slash is typed as //text."
+            )
         elif name == "/forget":
             self._conversation.forget()
-            self._output.note("Begun anew.")
+            self._output.note("The text so far is forgotten.")
         elif name in _FIELDS:
             try:
                 self._set(name, value)
@@ -113,7 +115,7 @@ class Chat:
             self.configs = [config.model_copy(update={"seed": first.seed}) for config in self.configs]
         else:
             self.configs = [first]
-        self._output.note(f"{field.capitalize()} {getattr(first, field):g}.")
+        self._output.note(f"{field.capitalize()} {getattr(first, field)}.")
 
 
 def _until(

@@ -49,7 +49,12 @@ def sample(
         bool, typer.Option("--raw", help="On a terminal: let control characters act, keep leading blank lines.")
     ] = False,
     interactive: Annotated[
-        bool, typer.Option("-i", "--interactive", help="Continue what you type, until Ctrl-D; /help shows commands.")
+        bool,
+        typer.Option(
+            "-i",
+            "--interactive",
+            help="Continue what you type, until Ctrl-D; /help shows commands, unknown characters are skipped.",
+        ),
     ] = False,
     context: options.Context = None,
     unknown: options.Unknown = "error",

@@ -15,7 +15,7 @@ from gptcli.dataset.finding import Found, find_sources
 from gptcli.dataset.folder import Dataset, is_dataset, open_dataset
 from gptcli.dataset.hashes import KeptHashes, SourceHashes
 from gptcli.dataset.key import dataset_key
-from gptcli.dataset.manifest import SourceEntry, read_manifest
+from gptcli.dataset.manifest import SourceEntry, TokenizerEntry, read_manifest
 from gptcli.dataset.notes import notes_on_idle_patterns
 from gptcli.dataset.place import refuse_foreign, remove_outdated_work
 from gptcli.dataset.progress import SAVE_EVERY_BYTES, Journal
@@ -72,19 +72,23 @@ class Preparation:
     """Datasets of texts with the same name, perhaps of an earlier state of this one."""
     encoding: Encoding = encoding
     """How texts are encoded: on this machine, or on a cluster."""
-    remembered: Tokenizer | None = None
-    """The tokenizer that the settings led to before, for a dataset that is made again."""
-    _keys: dict[bool, str] = field(default_factory=dict)
+    was_learned: bool = False
+    """Whether the settings may have led to the given tokenizer, so that a dataset of theirs may have it."""
+    _keys: dict[tuple[bool, bool], str] = field(default_factory=dict)
 
-    def key(self, *, has_skipped: bool = False) -> str:
-        """The key of the dataset. It depends on the content of a given tokenizer, not on its path."""
-        if has_skipped not in self._keys:
-            self._keys[has_skipped] = self._computed_key(has_skipped)
-        return self._keys[has_skipped]
+    def key(self, *, has_skipped: bool = False, of_settings: bool = False) -> str:
+        """The key of the dataset. It depends on the content of a given tokenizer, not on its path.
 
-    def _computed_key(self, has_skipped: bool) -> str:
+        `of_settings`: the key of the dataset that the settings lead to without a given tokenizer.
+        """
+        kind = has_skipped, of_settings
+        if kind not in self._keys:
+            self._keys[kind] = self._computed_key(has_skipped, of_settings)
+        return self._keys[kind]
+
+    def _computed_key(self, has_skipped: bool, of_settings: bool) -> str:
         settings: list[str | int | float | None]
-        if self.given:
+        if self.given and not of_settings:
             settings = [self.given.fingerprint, None, self.data.val_fraction, *(["skip"] if has_skipped else [])]
         else:
             entries = None if self.config.kind == "char" else self.config.entries
@@ -95,7 +99,14 @@ class Preparation:
     def possible_keys(self) -> list[str]:
         """The keys that the dataset may have. Only a scan of the text shows whether characters are skipped."""
         may_skip = self.given and self.unknown == "skip"
-        return [self.key(), *([self.key(has_skipped=True)] if may_skip else [])]
+        learned = [self.key(of_settings=True)] if self.was_learned else []
+        return [*learned, self.key(), *([self.key(has_skipped=True)] if may_skip else [])]
+
+    def fits(self, path: Path) -> bool:
+        """Whether the dataset at `path` has the tokenizer that was given, if one was. Raises DamagedDataset."""
+        if self.given is None or not self.was_learned:
+            return True
+        return read_manifest(path).tokenizer == TokenizerEntry.of(self.given)
 
     def reuse(self, path: Path, hint: str = "Choose another place with `out`.") -> Prepared:
         """Open the dataset at `path`. Raises DatasetError, with a hint, if it is one of other sources or settings."""
@@ -111,7 +122,7 @@ class Preparation:
             *self.found.notes,
             summary.sentence("found"),
             *notes_on_idle_patterns(self.found),
-            skipped if key != self.key() else "",
+            skipped if key not in (self.key(), self.key(of_settings=True)) else "",
         ]
         return Prepared(dataset, reused=True, notes=[*filter(None, notes)], summary=summary)
 
@@ -174,7 +185,7 @@ class Preparation:
             notes.insert(0, f"Continued after {size(journal.progress.bytes)}, where this was interrupted before.")
         if journal:
             self.hashes.keep_in(new.path)
-        tokenizer = self.given or self.remembered
+        tokenizer = self.given
         if tokenizer is None:
             trained = journal.tokenizer if journal else None
             tokenizer, more = make_tokenizer(self.config, corpus, train, self.report, trained)
@@ -212,7 +223,7 @@ def preparation(
     on_progress: OnProgress | None,
     *,
     given: Tokenizer | None = None,
-    remembered: Tokenizer | None = None,
+    was_learned: bool = False,
     earlier: Sequence[Path] = (),
     encoding: Encoding = encoding,
 ) -> Iterator[Preparation]:
@@ -226,7 +237,7 @@ def preparation(
     with find_sources(inputs, data, on_progress) as found:
         hashes = SourceHashes(found.sources, KeptHashes(earlier))
         report = reporter(on_progress, hashes.bytes)
-        yield Preparation(found, hashes, config, given, data, unknown, report, earlier, encoding, remembered)
+        yield Preparation(found, hashes, config, given, data, unknown, report, earlier, encoding, was_learned)
 
 
 def _not_text(folder: Path) -> CorpusError:

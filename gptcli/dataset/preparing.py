@@ -104,7 +104,7 @@ def find_or_prepare(
     data: DataConfig,
     *,
     given: Tokenizer | None = None,
-    remembered: Tokenizer | None = None,
+    was_learned: bool = False,
     unknown: Unknown = "error",
     scratch: Path | None = None,
     before_encoding: BeforeEncoding | None = None,
@@ -114,8 +114,8 @@ def find_or_prepare(
 
     It is looked for in all of `roots` (see `place.dataset_roots`), and made in the first that can be written; in
     `scratch` instead, if that is given. A damaged one among them is made again, with a note. A `given` tokenizer
-    replaces the one that `tokenizer` asks for; a `remembered` one is what that led to before, so that a dataset is made
-    again as it was. `before_encoding` is called with the text of a dataset that has to be
+    replaces the one that `tokenizer` asks for; where that may have led to it (`was_learned`), a dataset with it is also
+    looked for under the key of the settings. `before_encoding` is called with the text of a dataset that has to be
     made, and may raise. Raises as `tokenize` does.
     """
     restore_interrupted(*inputs)
@@ -130,7 +130,7 @@ def find_or_prepare(
         unknown,
         on_progress,
         given=given,
-        remembered=remembered,
+        was_learned=was_learned,
         earlier=earlier_folders(traces),
     ) as ours:
         damage: list[str] = []
@@ -138,7 +138,7 @@ def find_or_prepare(
         for found in (root / f"{name}-{key[:8]}" for root in roots for key in keys):
             restore_interrupted(found)
             try:
-                if is_dataset(found):
+                if is_dataset(found) and ours.fits(found):
                     return ours.reuse(found, "Move it to another place.")
             except DamagedDataset as error:
                 damage.append(f"{error.message} It is made again from the text.")

@@ -17,7 +17,7 @@ from gptcli.tokenizer.tokenizer import Tokenizer
 
 CHAR_BELOW_BYTES = 1_500_000
 """`auto` means characters for less text than this, and BPE for more (measured: docs/recipes.md)."""
-BPE_FROM_BYTES = 500_000
+BPE_NOTE_FROM_BYTES = 500_000
 """From here on a note says that BPE is worth a trial."""
 MAX_ALPHABET = 5_000
 """`auto` means BPE for a larger alphabet, in which most characters would be too rare to learn."""
@@ -30,7 +30,7 @@ def choose_kind(corpus: Corpus) -> tuple[Literal["char", "bpe"], str]:
         return "bpe", f"Tokenizer: BPE, since the text has {large} (characters below {size(CHAR_BELOW_BYTES)})."
     if alphabet > MAX_ALPHABET:
         return "bpe", f"Tokenizer: BPE, since {alphabet:,} distinct characters are too many to learn one by one."
-    trial = "; `tokenizer.kind = bpe` is worth a trial" if corpus.bytes >= BPE_FROM_BYTES else ""
+    trial = "; `tokenizer.kind = bpe` is worth a trial" if corpus.bytes >= BPE_NOTE_FROM_BYTES else ""
     return "char", f"Tokenizer: {counted(alphabet, 'character')}, since the text is small ({large}){trial}."
 
 

@@ -92,8 +92,8 @@ def training_memory(
 ) -> TrainingMemory:
     """Peak memory of training on micro-batches of full context windows, with products in `dtype` and AdamW.
 
-    `process` is the resident memory of the process before the model is built (see `machine.process_memory`). It is that
-    of one rank where the weights are sharded over as many ranks.
+    `process` is the resident memory of the process before the model is built (see `machine.process_memory`).
+    `shards`: ranks that share the weights; the result is for one of them.
     """
     parameters = -(-FLOAT32 * parameter_count(config) // shards)
     activations = _activations(config, micro_batch_size, dtype.itemsize, device_type, activation_checkpointing)

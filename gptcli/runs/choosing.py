@@ -28,7 +28,7 @@ from gptcli.runs.team import ALONE_TEAM, Team
 PRESETS = ("nano", "tiny", "mini", "small", "medium")
 """Presets to choose from, the smallest first."""
 DROPOUTS = (0.0, 0.1, 0.2, 0.3)
-DEFAULT_SECONDS = {"cpu": 165.0}
+DEFAULT_SECONDS = {"cpu": 168.0}
 """Training time on a device unless `train.max_time` is stated: three minutes with loading torch and this choice."""
 DEFAULT_SECONDS_ELSEWHERE = 600.0
 FEWEST_STEPS = 40
@@ -135,6 +135,8 @@ class _Chooser:
             try:
                 pace = self._pace(fitted.config)
             except OutOfMemoryError:  # a GPU's memory is an estimate until it is used
+                if self._team.ranks.size > 1:  # the others may wait for this rank in the middle of an update
+                    raise
                 break
             seconds_per_flop = pace.step / flops
             found.append(self._best(fitted.config, pace, self._dropouts(config)))
@@ -155,7 +157,16 @@ class _Chooser:
             config = self._config(best.preset)
             config = config.model_copy(update={"model": config.model.model_copy(update={"dropout": best.dropout})})
             fitted = fit_to_machine(config, self._device, self._team)
-            pace = self._pace(fitted.config, compiles=as_it_runs[1])
+            if not fitted.fits and len(found) > 1:
+                found.remove(best)
+                continue
+            try:
+                pace = self._pace(fitted.config, compiles=as_it_runs[1])
+            except OutOfMemoryError:
+                if len(found) == 1 or self._team.ranks.size > 1:
+                    raise
+                found.remove(best)
+                continue
             found[found.index(best)] = self._best(fitted.config, pace, (best.dropout,))
 
     def _dropouts(self, config: RunConfig) -> Sequence[float]:

@@ -82,7 +82,7 @@ def complete(
     _require_a_sequence_each(config, team)
     fitted = fit_to_machine(config, device, team)
     config = fitted.config
-    refusal = None if fitted.fits else _too_large(request, decision, fitted, device)
+    refusal = None if fitted.fits else _too_large(request, decision, fitted, device, team)
     is_timed = config.train.max_steps is None and config.train.epochs is None
     pace = choice.best.pace if choice else None
     if pace is None and refusal is None and (is_timed or (measures and not isinstance(decision, Resume))):
@@ -146,10 +146,13 @@ def _require_a_sequence_each(config: RunConfig, team: Team) -> None:
         raise UsageError(message, f"Use `train.batch_size = {ranks}` or more, or fewer processes.")
 
 
-def _too_large(request: Request, decision: Decision, fitted: Fitted, device: torch.device) -> OutOfMemoryError:
+def _too_large(
+    request: Request, decision: Decision, fitted: Fitted, device: torch.device, team: Team
+) -> OutOfMemoryError:
     message = f"Training needs about {size(fitted.memory.total)} of memory, and {size(fitted.free)} are free."
     can_choose = isinstance(decision, NewRun) and not any(map(request.states, SHAPE))
-    way = way_to_fit(fitted.config, fitted.free, fitted.dtype.dtype, device.type, can_choose=can_choose)
+    dtype = fitted.dtype.dtype
+    way = way_to_fit(fitted.config, fitted.free, dtype, device.type, team.ranks, can_choose=can_choose)
     return OutOfMemoryError(message, way)
 
 

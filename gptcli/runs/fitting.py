@@ -14,6 +14,7 @@ from gptcli.model.devices import DtypeChoice, choose_dtype
 from gptcli.model.memory import TrainingMemory, largest_micro_batch, training_memory, usable
 from gptcli.runs.followers import free_memory_of_each
 from gptcli.runs.team import ALONE_TEAM, Team
+from gptcli.training.ranks import ALONE, Ranks
 
 SHAPE = tuple(f"model.{name}" for name in ("n_layer", "n_head", "n_embd", "block_size"))
 """Settings that a preset cannot change where they are stated."""
@@ -33,7 +34,7 @@ class Fitted:
 
 
 def fit_to_machine(config: RunConfig, device: torch.device, team: Team = ALONE_TEAM) -> Fitted:
-    """The config with the dtype, with the micro-batch of each rank, and with the place of the weights of several ranks.
+    """The config with the dtype, with the micro-batch of each rank, and whether several ranks shard the weights.
 
     Raises DeviceError for a dtype that the device cannot train in.
     """
@@ -74,20 +75,26 @@ def with_train(config: RunConfig, **values: object) -> RunConfig:
     return config.model_copy(update={"train": config.train.model_copy(update=values)})
 
 
-def way_to_fit(config: RunConfig, free: int, dtype: torch.dtype, device_type: str, *, can_choose: bool) -> str:
-    """A sentence with the settings that fit into `free` bytes, those first that leave the result as it is.
+def way_to_fit(
+    config: RunConfig, free: int, dtype: torch.dtype, device_type: str, ranks: Ranks = ALONE, *, can_choose: bool
+) -> str:
+    """A sentence with the settings that fit into `free` bytes of each rank, those first that leave the result as it is.
 
     `can_choose`: the run can have the shape of another preset.
     """
 
     def fitting(config: RunConfig, *, checkpointing: bool) -> int | None:
-        batch_size = config.train.batch_size
+        part = ranks.largest_part(config.train.batch_size)
+        shards = ranks.size if config.train.parallel == "fsdp" else 1
         return largest_micro_batch(
-            config.model, batch_size, free, dtype, device_type, activation_checkpointing=checkpointing
+            config.model, part, free, dtype, device_type, activation_checkpointing=checkpointing, shards=shards
         )
 
     if size := fitting(config, checkpointing=config.train.activation_checkpointing):
         return f"Use `train.micro_batch_size = {size}`: the result is the same."
+    sharded = with_train(config, parallel="fsdp")
+    if ranks.size > 1 and fitting(sharded, checkpointing=config.train.activation_checkpointing):
+        return "Use `train.parallel = fsdp`: the result is the same up to rounding."
     if size := fitting(config, checkpointing=True):
         both = "`train.activation_checkpointing = true`"
         if (config.train.micro_batch_size or 1) > size:

@@ -17,15 +17,17 @@ from gptcli.dataset.mixture import Mixture
 ORDER = 5
 """Characters that an n-gram model looks back."""
 TRAIN_CHARACTERS, HELD_OUT_CHARACTERS = 100_000, 20_000
+SAMPLED_TOKENS = 20_000
+"""Tokens whose characters are counted."""
 PIECES = 8
 """Pieces of a split, spread evenly, if it has more text than that."""
 
 
 def characters_per_token(dataset: Dataset) -> float:
-    """Characters of a token in the mean; 1 for a tokenizer of characters."""
+    """Characters of a token in the mean; about 1 for a tokenizer of characters."""
     if isinstance(dataset, Mixture):
         return sum(part.weight * characters_per_token(part.dataset) for part in dataset.parts)
-    ids = _sample(dataset.train, HELD_OUT_CHARACTERS)
+    ids = _sample(dataset.train, SAMPLED_TOKENS)
     return max(1, len(dataset.tokenizer.decode(ids.tolist()))) / max(1, ids.size)
 
 

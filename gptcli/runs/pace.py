@@ -73,7 +73,6 @@ def measure_pace(
             part = ranks * min(config.train.micro_batch_size or whole, max(1, int(PART_SECONDS / single)))
             part = min(whole, part)
         measured = _measure(_part_of(config, part), dataset, device, team, compiles=compiles)
-    runtime.return_freed_memory(device)
     return Pace(measured.step * whole / part, measured.compiling)
 
 
@@ -97,5 +96,7 @@ def _measure(config: RunConfig, dataset: Dataset, device: torch.device, team: Te
         assert update, "no stop is asked for"
         update.grad_norm.item()  # waits for the device
         times.append(time.perf_counter() - start_of_step)
+    del trainer
+    runtime.return_freed_memory(device)
     warm = times[min(WARM_UP_STEPS, len(times) - 1) :]
     return Pace(statistics.median(warm), begun - start if compiles else 0.0)

@@ -38,7 +38,7 @@ from gptcli.runs.pretrained import require_its_tokenizer, stored_initial_state
 from gptcli.runs.request import Request
 from gptcli.runs.team import ALONE_TEAM, Team
 from gptcli.storage import FolderLock, free_space, scratch_folder
-from gptcli.tokenizer.tokenizer import Tokenizer, is_path, parse_tokenizer
+from gptcli.tokenizer.tokenizer import Tokenizer, parse_tokenizer
 from gptcli.training.compilation import CPU_SECONDS
 from gptcli.training.optimizer import state_numbers
 from gptcli.training.schedule import learning_rate
@@ -188,15 +188,13 @@ def _prepare(request: Request, decision: Decision, scratch: Path | None, on_prog
         if isinstance(decision, Resume):
             refuse_other_text(decision.run, corpus, sources, request)
 
+    own = _own_tokenizer(request, decision)
     data = parse_section(DataConfig, merge(decision.kept(request).get("data", {}), request.explicit.get("data", {})))
     if data.weights is None:
         refuse_unweighted(request.data)
-        was_made = isinstance(decision, Resume) and not is_path(decision.run.config.tokenizer.kind)
-        remembered = _own_tokenizer(request, decision) if was_made else None
-        prepare = partial(find_or_prepare, request.data, before_encoding=refuse, remembered=remembered)
+        prepare = partial(find_or_prepare, request.data, before_encoding=refuse, was_learned=own is not None)
     else:
         prepare = partial(find_or_prepare_mixture, request.data, data.weights)
-    own = _own_tokenizer(request, decision) if len(data.weights or ()) > 1 else None
     try:
         return prepare(
             dataset_roots(decision.path),

@@ -8,8 +8,8 @@ Three promises hold for everything written here:
 - A log (`AppendLog`) only grows. It is cut only on request, to a length that a manifest names.
 
 Work that takes long is kept when its process is killed (`unfinished_directory`). `FolderLock` and `alone_in` keep other
-processes from writing at the same time. A
-`scratch_folder` that a killed process has left is removed by the next one. Disk errors become `StorageError`.
+processes from writing at the same time. A `scratch_folder` that a killed process has left is removed by the next one.
+Disk errors become `StorageError`.
 """
 
 from gptcli.storage.append_log import AppendLog

@@ -38,8 +38,8 @@ def accumulate_gradients(
     and its gradient are this part of the mean. For a model with experts the balance loss is added, times
     `expert_balance`, and `spread` collects how tokens were spread.
 
-    There are at least that many `passes`: ranks with sharded weights gather them together in each, so that a rank with
-    a micro-batch less repeats one, whose loss counts 0 times.
+    `passes` is the least number of passes: ranks with sharded weights gather them together in each, so that a rank with
+    one micro-batch fewer repeats one with weight 0.
     """
     loss = torch.zeros((), device=ids.device, dtype=torch.float64 if dtype is torch.float64 else torch.float32)
     sequences, experts = batch_size or len(ids), model.config.n_expert > 0

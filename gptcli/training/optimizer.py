@@ -26,7 +26,7 @@ SMALLEST_SCALE = 1.0
 MAX_SKIPS_IN_A_ROW = 20
 
 
-class ShardedOptimizer(Protocol):
+class RowOptimizer(Protocol):
     """An optimizer of some of a model's parameters, or of this rank's rows of them.
 
     `step` never waits for the device, and changes nothing unless `found_inf`, a number on the device, is 0. AdamW's
@@ -54,7 +54,7 @@ class ShardedOptimizer(Protocol):
         ...
 
 
-class PartialOptimizer(ShardedOptimizer, Protocol):
+class PartialOptimizer(RowOptimizer, Protocol):
     """An optimizer of some of a model's parameters, which are whole."""
 
     STATE: ClassVar[int]
@@ -63,7 +63,7 @@ class PartialOptimizer(ShardedOptimizer, Protocol):
     def __init__(self, model: GPT, config: OptimConfig, ranks: Ranks) -> None: ...
 
     @staticmethod
-    def over_shards(model: GPT, config: OptimConfig, shards: Shards) -> ShardedOptimizer:
+    def over_shards(model: GPT, config: OptimConfig, shards: Shards) -> RowOptimizer:
         """The same optimizer over this rank's rows of sharded parameters; its state has the same names."""
         ...
 
@@ -102,11 +102,12 @@ class Optimizer:
         self.shards = shards
         named = shards.parameters if shards else dict(model.named_parameters())
         self.names = {parameter: name for name, parameter in named.items()}
-        self.other: ShardedOptimizer | None = None
+        self.other: RowOptimizer | None = None
         other = OPTIMIZERS.get(config.optimizer)
         if other:
             self.other = other.over_shards(model, config, shards) if shards else other(model, config, ranks)
-        parameters = [p for p, name in self.names.items() if not (other and other.updates(name, p.shape))]
+        whole = {name: shards.shape(name) if shards else p.shape for p, name in self.names.items()}
+        parameters = [p for p, name in self.names.items() if not (other and other.updates(name, whole[name]))]
         self.device = next(iter(self.names)).device
         self.clip = config.grad_clip or float("inf")
         groups = [
@@ -156,7 +157,7 @@ class Optimizer:
             nn.utils.clip_grads_with_norm_(self.names, self.clip, norm)
         return norm
 
-    def optimizers(self) -> list[torch.optim.Optimizer | ShardedOptimizer]:
+    def optimizers(self) -> list[torch.optim.Optimizer | RowOptimizer]:
         """AdamW, and the other optimizer if there is one."""
         return [self.adamw, *([self.other] if self.other else [])]
 

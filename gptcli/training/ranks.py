@@ -1,4 +1,4 @@
-"""The processes of a training that share each update: every rank has all weights and a part of the batch.
+"""The processes of a training that share each update: each has a part of the batch.
 
 Gradients are summed in flat buckets while the backward pass still computes others, as in Li et al. 2020 ("PyTorch
 Distributed", section 3.2). What decides about an update is summed over the ranks before anybody decides, so that all of

@@ -20,6 +20,7 @@ _LARGEST_KEPT_OF_SHARDED = 1 << 20
 def prepare(device: torch.device, *, deterministic: bool) -> None:
     """Make training on `device` fast; on CUDA, optionally, bit-reproducible."""
     use_device(device, tf32=trains_in_tf32(device, deterministic=deterministic))
+    torch.set_autocast_cache_enabled(True)  # sharded weights do without it
     if device.type == "cpu":
         _keep_freed_memory()
     elif device.type == "cuda":

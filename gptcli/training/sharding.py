@@ -31,7 +31,7 @@ class Shards:
     def __init__(self, model: GPT, device: torch.device, ranks: Ranks) -> None:
         """Shard a model that is on the host.
 
-        Its parts move to the device one after another, and each rank keeps its rows of them: no device ever holds all
+        Its parts move to the device one after another, and each rank keeps its rows of them: no GPU ever holds all
         weights. Every rank needs the model. Each number is kept by one rank, so that ranks cannot differ in it.
         """
         self.ranks, self.device = ranks, device
@@ -49,7 +49,7 @@ class Shards:
             module.set_force_sum_reduction_for_comms(True)  # NCCL would multiply by that factor otherwise
         register_fsdp_forward_method(model, "hidden")
         # Autocast would keep its copies of all weights to the end of a pass; each weight is used once in it.
-        torch.set_autocast_cache_enabled(False)
+        torch.set_autocast_cache_enabled(False)  # until `runtime.prepare`
         self._sharded: dict[str, DTensor] = {name: _as_sharded(p) for name, p in model.named_parameters()}
         self.parameters = {name: nn.Parameter(_rows_of(p)) for name, p in self._sharded.items()}
         """This rank's rows by the parameters' names: ordinary parameters in the memory of the sharded ones."""

@@ -118,7 +118,7 @@ class Trainer:
         """Update the weights once, without waiting for the device.
 
         If `should_stop` becomes true between two micro-batches, nothing changes and None is returned. Raises
-        OutOfMemoryError, which names the micro-batch size that fits.
+        OutOfMemoryError, which names a micro-batch size that fits, or a smaller one to try.
         """
         ids = self._next_batch()  # (B, T + 1), or this rank's part of B
         self._seed_dropout()

@@ -200,7 +200,7 @@ def test_auto_chooses_and_says_why(tmp_path: Path, book: str, monkeypatch: pytes
     note = make(tmp_path / "a", book).notes[-1]
     assert "characters" in note
     assert "tokenizer.kind = bpe" not in note
-    monkeypatch.setattr(vocabulary, "BPE_FROM_BYTES", 1000)
+    monkeypatch.setattr(vocabulary, "BPE_NOTE_FROM_BYTES", 1000)
     assert "`tokenizer.kind = bpe`" in make(tmp_path / "larger", book).notes[-1]
     monkeypatch.setattr(vocabulary, "CHAR_BELOW_BYTES", 1000)
     large = make(tmp_path / "b", book)

@@ -209,7 +209,7 @@ def test_a_chat_on_a_terminal(folder: Path) -> None:
         terminal.process.send_signal(signal.SIGINT)
         terminal.until("Stopped the text")
         terminal.types("/forget\r")
-        terminal.until("Begun anew.")
+        terminal.until("The text so far is forgotten.")
         terminal.types("\x04")
         assert terminal.process.wait(60) == 0
         assert b"Traceback" not in terminal.shown

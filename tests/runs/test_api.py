@@ -81,6 +81,19 @@ def test_a_dataset_is_made_again_as_it_was_when_the_choice_of_a_tokenizer_has_ch
     assert gptcli.load("other").tokenizer.kind == "bpe", "control: the choice has changed"
 
 
+def test_a_resumed_run_leaves_no_dataset_for_others(folder: Path) -> None:
+    options = {"preset": "nano", "family": "gpt2"}
+    sized = {"tokenizer.kind": "bpe", "tokenizer.vocab_size": 300}
+    gptcli.train("book.txt", "run", settings=FLAGS | {"train.max_steps": 10} | sized, **options)
+    datasets = set(Path("data").iterdir())
+    assert gptcli.train("book.txt", "run", resume="must", settings=FLAGS, **options).end.step == 20
+    gptcli.train("book.txt", "other", settings=FLAGS, **options)
+    assert gptcli.load("other").tokenizer.kind == "char"
+    for path in set(Path("data").iterdir()) - datasets:
+        shutil.rmtree(path)
+    assert gptcli.train("book.txt", "run", resume="must", settings=FLAGS, **options).end.step == 20
+
+
 def test_a_plan_leaves_nothing_on_disk(folder: Path) -> None:
     before = sorted(folder.rglob("*"))
     made = gptcli.plan("book.txt", preset="nano", settings={"train.device": "cpu"})
