@@ -34,7 +34,9 @@ def scratch_folder() -> Iterator[Path]:
             shutil.rmtree(unlocked, ignore_errors=True)
             raise
     try:
-        yield folder
+        inside = folder / "inside"  # for users that lock the folder that they got
+        inside.mkdir()
+        yield inside
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(descriptor)
