@@ -28,7 +28,7 @@ from gptcli.runs.team import ALONE_TEAM, Team
 PRESETS = ("nano", "tiny", "mini", "small", "medium")
 """Presets to choose from, the smallest first."""
 DROPOUTS = (0.0, 0.1, 0.2, 0.3)
-DEFAULT_SECONDS = {"cpu": 168.0}
+DEFAULT_SECONDS = {"cpu": 165.0}
 """Training time on a device unless `train.max_time` is stated: three minutes with loading torch and this choice."""
 DEFAULT_SECONDS_ELSEWHERE = 600.0
 FEWEST_STEPS = 40
