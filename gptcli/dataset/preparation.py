@@ -153,7 +153,7 @@ class Preparation:
     def _scan(self, spool: Spool | None) -> Corpus:
         on_bytes, skip_unknown = self.report("reading"), self.given if self.unknown == "skip" else None
         corpus = scan(self.found, on_bytes, skip_unknown=skip_unknown, read=self.hashes.read, spool=spool)
-        if self.given:
+        if self.given and not self.was_learned:  # from this text: another text is refused before it is encoded
             require_known(self.given, corpus, is_chosen=is_path(self.config.kind))
         return corpus
 

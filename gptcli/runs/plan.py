@@ -38,7 +38,7 @@ from gptcli.runs.pretrained import require_its_tokenizer, stored_initial_state
 from gptcli.runs.request import Request
 from gptcli.runs.team import ALONE_TEAM, Team
 from gptcli.storage import FolderLock, free_space, scratch_folder
-from gptcli.tokenizer.tokenizer import Tokenizer, parse_tokenizer
+from gptcli.tokenizer.tokenizer import Tokenizer, is_path, parse_tokenizer
 from gptcli.training.compilation import CPU_SECONDS
 from gptcli.training.optimizer import state_numbers
 from gptcli.training.schedule import learning_rate
@@ -188,8 +188,8 @@ def _prepare(request: Request, decision: Decision, scratch: Path | None, on_prog
         if isinstance(decision, Resume):
             refuse_other_text(decision.run, corpus, sources, request)
 
-    own = _own_tokenizer(request, decision)
     data = parse_section(DataConfig, merge(decision.kept(request).get("data", {}), request.explicit.get("data", {})))
+    own = _own_tokenizer(request, decision, is_mixture=data.weights is not None)
     if data.weights is None:
         refuse_unweighted(request.data)
         prepare = partial(find_or_prepare, request.data, before_encoding=refuse, was_learned=own is not None)
@@ -211,12 +211,14 @@ def _prepare(request: Request, decision: Decision, scratch: Path | None, on_prog
         raise
 
 
-def _own_tokenizer(request: Request, decision: Decision) -> Tokenizer | None:
-    """The tokenizer of a run that resumes, unless the request states one.
+def _own_tokenizer(request: Request, decision: Decision, *, is_mixture: bool) -> Tokenizer | None:
+    """The tokenizer of a run that resumes, unless the request states one; that of one text only if it was learned.
 
     So a mixture does not learn it from all texts again, and a text gets it whatever a later version would choose.
     """
     if not isinstance(decision, Resume) or request.states("tokenizer.kind", "tokenizer.vocab_size"):
+        return None
+    if is_path(decision.run.config.tokenizer.kind) and not is_mixture:
         return None
     return parse_tokenizer(decision.run.tokenizer_json, decision.path / names.TOKENIZER)
 
