@@ -1,7 +1,7 @@
 """Take the pictures of gallery.md, from the runs of its commands under runs/.
 
     python -m docs.generate_gallery            # all pictures but that of a training
-    python -m docs.generate_gallery --live     # a training while it runs; it takes three minutes of an idle machine
+    python -m docs.generate_gallery --live     # a training while it runs; it takes a minute of an idle machine
 
 It needs a Chromium, and tmux for `--live`. Train the other runs first, with the commands of gallery.md.
 """
@@ -19,6 +19,7 @@ from io import StringIO
 from pathlib import Path
 
 from rich.console import Console
+from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from tests.ui.browser import Page, find_browser, running_browser
@@ -28,6 +29,15 @@ TEXT = "Return the value of the named attribute"
 COLUMNS, ROWS = 100, 36
 TAKEN_AT = 0.66
 """Part of a training after which its picture is taken."""
+COLORS = TerminalTheme(
+    (13, 17, 23),
+    (230, 237, 243),
+    [
+        *((72, 79, 88), (255, 123, 114), (63, 185, 80), (210, 153, 34)),
+        *((88, 166, 255), (188, 140, 255), (57, 197, 207), (177, 186, 196)),
+    ],
+)
+"""Background, text, and the eight colors of a terminal, from black to white."""
 _TERMINAL = """<!doctype html><meta charset="utf-8"><style>
 body {{ margin: 0; background: #0d1117; }}
 pre {{ display: inline-block; margin: 0; padding: 16px 20px; color: #e6edf3; }}
@@ -89,7 +99,7 @@ def of_terminals(tab: Page, folder: Path) -> None:
 
 def of_a_training(tab: Page, folder: Path) -> None:
     """The display of a training, two thirds of the way."""
-    command = f"gptcli train python-docs -o {folder / 'run'}"
+    command = f"gptcli train python-docs --max-time 1m --sample-every 100 -o {folder / 'run'}"
     tmux = ["tmux", "-L", "gptcli-gallery"]
     size = ["-x", str(COLUMNS), "-y", str(ROWS)]
     subprocess.run([*tmux, "-f", "/dev/null", "new-session", "-d", *size, f"{sys.executable} -m {command}"], check=True)
@@ -100,7 +110,8 @@ def of_a_training(tab: Page, folder: Path) -> None:
         if progress := re.search(r"step ([\d,]+)/([\d,]+)", Text.from_ansi(screen).plain):
             step, steps = (int(number.replace(",", "")) for number in progress.groups())
     subprocess.run([*tmux, "kill-server"], check=True)
-    picture(tab, folder, "terminal-training", f"$ {command.partition(' -o')[0]}\n{screen}")
+    shown = screen[screen.index("Budget") :]  # what is above has left the screen in part
+    picture(tab, folder, "terminal-training", f"$ {command.partition(' -o')[0]}\n…\n{shown}")
 
 
 def picture(tab: Page, folder: Path, name: str, output: str) -> None:
@@ -137,7 +148,7 @@ def as_html(output: str) -> str:
     """Colored output of a terminal as markup."""
     console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True)
     console.print(Text.from_ansi(output))
-    return console.export_html(inline_styles=True, code_format="{code}")
+    return console.export_html(theme=COLORS, inline_styles=True, code_format="{code}")
 
 
 if __name__ == "__main__":
