@@ -102,7 +102,7 @@ def _handle(error: BaseException, *, debug: bool = False, no_color: bool = False
 
 def _announce(error: BaseException, *, quiet: bool = False) -> None:
     """Say on a terminal that a signal stopped the command, unless that was said."""
-    if not (quiet or getattr(error, "announced", False) or follows()):
+    if not (quiet or getattr(error, "announced", False)):
         announce_stop()
 
 

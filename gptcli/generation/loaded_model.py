@@ -29,7 +29,7 @@ from gptcli.generation.surprise import Surprise, surprise_of_texts
 from gptcli.interop.huggingface import tensors_from_hf
 from gptcli.machine import free_memory
 from gptcli.model.devices import choose_device_with_note, torch_dtype
-from gptcli.model.gpt import GPT, gpt_on_meta
+from gptcli.model.gpt import GPT, gpt_of
 from gptcli.model.int8 import Int8GPT, require_int8
 from gptcli.model.resize import has_context, with_context
 from gptcli.tokenizer import Unknown
@@ -241,10 +241,8 @@ def require_formats(dtype: DtypeName | None, quantize: Quantization | None, devi
 def open_model(folder: Path, checkpoint: str = "best") -> LoadedModel:
     """The model in a folder as it is stored, on the CPU in float32 and in evaluation mode; raises as `load` does."""
     stored = read_model(folder, checkpoint)
-    model = gpt_on_meta(stored.config)
     state = tensors_from_hf(stored.tensors, stored.config, f"'{stored.file}'")
-    model.load_state_dict({name: tensor.float().contiguous() for name, tensor in state.items()}, assign=True)
-    model.fill_positions()
+    model = gpt_of(stored.config, {name: tensor.float().contiguous() for name, tensor in state.items()})
     model = model.requires_grad_(False).eval()
     facts = stored.start_id, stored.end_id, stored.step, stored.val_loss, stored.notes
     return LoadedModel(folder, model, stored.tokenizer, *facts)

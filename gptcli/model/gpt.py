@@ -280,7 +280,7 @@ def gpt_on_meta(config: ModelConfig) -> GPT:
         return GPT(config)
 
 
-def whole_copy(config: ModelConfig, weights: Mapping[str, Tensor]) -> GPT:
+def gpt_of(config: ModelConfig, weights: Mapping[str, Tensor]) -> GPT:
     """A model made of these weights, which are not copied."""
     model = gpt_on_meta(config)
     model.load_state_dict(weights, assign=True)

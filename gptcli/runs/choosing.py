@@ -115,31 +115,25 @@ class _Chooser:
         self._shortest = min(part.train.tokens for part in parts)
         self._text = text_bits_per_byte(dataset)
         self._per_token = characters_per_token(dataset)
-        time = self._config(PRESETS[0]).train.max_time
+        time = self._config(Chosen(PRESETS[0], {})).train.max_time
         self._seconds = time or DEFAULT_SECONDS.get(device.type, DEFAULT_SECONDS_ELSEWHERE)
 
     def choice(self) -> Choice | None:
         found = list[Candidate]()
         seconds_per_flop = 0.0
         for name in PRESETS:
-            config = self._config(name)
+            config = self._config(Chosen(name, {}))
             if config.train.batch_size < self._team.ranks.size:  # a sequence for each
                 continue
             flops = training_flops(config.model, config.model.block_size) * tokens_per_step(config)
             is_too_slow = FEWEST_STEPS * seconds_per_flop * flops > self._seconds
             if self._shortest <= config.model.block_size or is_too_slow:
                 break
-            fitted = fit_to_machine(config, self._device, self._team)
-            if not fitted.fits:
+            candidate = self._candidate(config, self._dropouts(config))
+            if candidate is None:
                 break
-            try:
-                pace = self._pace(fitted.config)
-            except OutOfMemoryError:  # a GPU's memory is an estimate until it is used
-                if self._team.ranks.size > 1:  # the others may wait for this rank in the middle of an update
-                    raise
-                break
-            seconds_per_flop = pace.step / flops
-            found.append(self._best(fitted.config, pace, self._dropouts(config)))
+            seconds_per_flop = candidate.pace.step / flops
+            found.append(candidate)
         if not found:
             return None
         self._time_the_best(found)
@@ -147,36 +141,37 @@ class _Chooser:
 
     def _time_the_best(self, found: list[Candidate]) -> None:
         """Measure the best model as it will run, with its dropout or compiled, until the best one is measured so."""
-        timed = {one.preset: (self._config(one.preset).model.dropout, False) for one in found}
+        timed = {one.preset: (self._config(Chosen(one.preset, {})).model.dropout, False) for one in found}
         for _ in range(2 * len(found)):
             best = min(found, key=lambda one: one.loss)
             as_it_runs = best.dropout, may_compile(self._device, best.seconds)
             if timed[best.preset] == as_it_runs:
                 break
             timed[best.preset] = as_it_runs
-            config = self._config(best.preset)
-            config = config.model_copy(update={"model": config.model.model_copy(update={"dropout": best.dropout})})
-            fitted = fit_to_machine(config, self._device, self._team)
-            if not fitted.fits and len(found) > 1:
+            again = self._candidate(self._config(best.chosen), (best.dropout,), compiles=as_it_runs[1])
+            if again:
+                found[found.index(best)] = again
+            elif len(found) > 1:
                 found.remove(best)
-                continue
-            try:
-                pace = self._pace(fitted.config, compiles=as_it_runs[1])
-            except OutOfMemoryError:
-                if len(found) == 1 or self._team.ranks.size > 1:
-                    raise
-                found.remove(best)
-                continue
-            found[found.index(best)] = self._best(fitted.config, pace, (best.dropout,))
+
+    def _candidate(self, config: RunConfig, dropouts: Sequence[float], *, compiles: bool = False) -> Candidate | None:
+        """A model whose pace was measured; None if there is no room for it."""
+        fitted = fit_to_machine(config, self._device, self._team)
+        if not fitted.fits:
+            return None
+        try:
+            pace = measure_pace(fitted.config, self._dataset, self._device, compiles=compiles, team=self._team)
+        except OutOfMemoryError:  # a GPU's memory is an estimate until it is used
+            if self._team.ranks.size > 1:  # the others may wait for this rank in the middle of an update
+                raise
+            return None
+        return self._best(fitted.config, pace, dropouts)
 
     def _dropouts(self, config: RunConfig) -> Sequence[float]:
         return (config.model.dropout,) if self._request.states("model.dropout") else DROPOUTS
 
-    def _pace(self, config: RunConfig, *, compiles: bool = False) -> Pace:
-        return measure_pace(config, self._dataset, self._device, compiles=compiles, team=self._team)
-
-    def _config(self, preset: str) -> RunConfig:
-        decision = replace(self._decision, chosen=Chosen(preset, {}))
+    def _config(self, chosen: Chosen) -> RunConfig:
+        decision = replace(self._decision, chosen=chosen)
         return run_config(self._request, decision, self._device, self._dataset.tokenizer.vocab_size)
 
     def _best(self, config: RunConfig, pace: Pace, dropouts: Sequence[float]) -> Candidate:

@@ -51,7 +51,7 @@ def fit_to_machine(config: RunConfig, device: torch.device, team: Team = ALONE_T
 
 def _fitted(config: RunConfig, device: torch.device, dtype: DtypeChoice, free: int, team: Team = ALONE_TEAM) -> Fitted:
     train, part = config.train, team.ranks.largest_part(config.train.batch_size)
-    shards = team.ranks.size if train.parallel == "fsdp" else 1
+    shards = _shards(config, team.ranks)
     checkpointing = train.activation_checkpointing
     micro_batch_size = train.micro_batch_size or largest_micro_batch(
         config.model, part, free, dtype.dtype, device.type, activation_checkpointing=checkpointing, shards=shards
@@ -70,6 +70,11 @@ def _fitted(config: RunConfig, device: torch.device, dtype: DtypeChoice, free: i
     return Fitted(with_train(config, dtype=dtype.name, micro_batch_size=micro_batch_size), dtype, memory, free, fits)
 
 
+def _shards(config: RunConfig, ranks: Ranks) -> int:
+    """Ranks that share the weights."""
+    return ranks.size if config.train.parallel == "fsdp" else 1
+
+
 def with_train(config: RunConfig, **values: object) -> RunConfig:
     """The config with other values in its section `train`."""
     return config.model_copy(update={"train": config.train.model_copy(update=values)})
@@ -84,8 +89,7 @@ def way_to_fit(
     """
 
     def fitting(config: RunConfig, *, checkpointing: bool) -> int | None:
-        part = ranks.largest_part(config.train.batch_size)
-        shards = ranks.size if config.train.parallel == "fsdp" else 1
+        part, shards = ranks.largest_part(config.train.batch_size), _shards(config, ranks)
         return largest_micro_batch(
             config.model, part, free, dtype, device_type, activation_checkpointing=checkpointing, shards=shards
         )

@@ -35,15 +35,13 @@ def trains_in_tf32(device: torch.device, *, deterministic: bool) -> bool:
 
 
 def _keep_freed_memory() -> None:
-    """Let glibc keep freed memory for the next allocation (mallopt(3)); other C libraries are left as they are.
+    """Let glibc keep freed memory for the next allocation.
 
     Each update frees and allocates the same blocks. Getting them from the kernel again, page by page, takes a seventh
     of an update's time in bfloat16 (docs/log.md).
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT)
-        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+    _set_allocator(_M_MMAP_THRESHOLD, _LARGEST_KEPT)
+    _set_allocator(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def return_large_blocks() -> None:
@@ -52,9 +50,13 @@ def return_large_blocks() -> None:
     Weights that are gathered and freed between other blocks would leave holes in the heap that take more memory than
     sharding saves (docs/log.md).
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT_OF_SHARDED)
+    _set_allocator(_M_MMAP_THRESHOLD, _LARGEST_KEPT_OF_SHARDED)
+
+
+def _set_allocator(option: int, value: int) -> None:
+    """Set an option of glibc's allocator (mallopt(3)); other C libraries are left as they are."""
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
+        mallopt(option, value)
 
 
 def return_freed_memory(device: torch.device) -> None:

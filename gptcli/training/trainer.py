@@ -29,7 +29,7 @@ from gptcli.dataset.mixture import Mixture
 from gptcli.errors import NonFiniteError
 from gptcli.model.devices import to_device, torch_dtype
 from gptcli.model.experts import ExpertLoad
-from gptcli.model.gpt import GPT, whole_copy
+from gptcli.model.gpt import GPT, gpt_of
 from gptcli.training.compilation import compile_hidden, will_compile
 from gptcli.training.evaluation import Evaluation, evaluation_batches, mean_loss, tokens_of_part, weighted_evaluation
 from gptcli.training.gradients import Hidden, UpdateStopped, accumulate_gradients, unless_stopped
@@ -234,7 +234,7 @@ class Trainer:
 
     def whole_model(self) -> GPT:
         """The model, for rank 0 to use alone; a copy on the host where weights are sharded."""
-        return whole_copy(self.config.model, self.weights()) if self.shards else self.model
+        return gpt_of(self.config.model, self.weights()) if self.shards else self.model
 
     def load_state(self, state: TrainerState) -> None:
         """Continue from a state exactly, with its number of CPU threads where as many ranks share the work.

@@ -217,7 +217,8 @@ def test_checkpointing_needs_no_compiling(dataset: Dataset, tmp_path: Path, monk
     assert given == [{"activation_checkpointing": True}]
 
 
-def check_nothing_is_compiled_later(dataset: Dataset, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def compiled_graphs(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The graphs that torch.compile makes from now on, which run as they are."""
     graphs: list[object] = []
     plain = torch.compile
 
@@ -225,7 +226,12 @@ def check_nothing_is_compiled_later(dataset: Dataset, folder: Path, monkeypatch:
         graphs.append(graph)
         return graph.forward
 
-    monkeypatch.setattr(torch, "compile", lambda hidden, dynamic: plain(hidden, dynamic=dynamic, backend=backend))
+    monkeypatch.setattr(torch, "compile", lambda function, dynamic: plain(function, dynamic=dynamic, backend=backend))
+    return graphs
+
+
+def check_nothing_is_compiled_later(dataset: Dataset, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = compiled_graphs(monkeypatch)
     flags = {"train.compile": "on", "train.micro_batch_size": 2}
     trainer = Trainer(plan(dataset, folder / "run", flags).config, dataset, torch.device("cpu"))
     trainer.compile()
@@ -309,14 +315,7 @@ def test_blocks_are_compiled_by_themselves_where_weights_are_sharded(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the attempt, for the shape of a micro-batch; the shorter windows of an evaluation are not."""
-    graphs: list[object] = []
-    plain = torch.compile
-
-    def backend(graph: Any, inputs: object) -> Any:
-        graphs.append(graph)
-        return graph.forward
-
-    monkeypatch.setattr(torch, "compile", lambda block, dynamic: plain(block, dynamic=dynamic, backend=backend))
+    graphs = compiled_graphs(monkeypatch)
     flags = {"train.compile": "on", "train.micro_batch_size": 2, "model.n_layer": 2, "model.dropout": 0.0}
     config = plan(dataset, tmp_path / "run", flags).config
     trainer, eager = (Trainer(config, dataset, torch.device("cpu")) for _ in range(2))
