@@ -28,7 +28,7 @@ help:
 # `make demo` finds the finished run, generates text and makes the report again.
 demo: .venv/installed
 	$(BIN)/gptcli train python-docs --max-time 45s -o $(RUN)
-	$(BIN)/gptcli sample $(RUN) --prompt 'Return ' --num-samples 3 --max-new-tokens 200
+	$(BIN)/gptcli sample $(RUN) --prompt 'Return' --num-samples 3 --max-new-tokens 200
 	$(BIN)/gptcli report $(RUN) -o $(RUN).html
 	@echo "Open $(RUN).html in a browser: the run as a page."
 
