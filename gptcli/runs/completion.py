@@ -49,6 +49,8 @@ class Completed:
     """Choices that were made, and why: sentences for the user."""
     refusal: GptcliError | None
     """The reason why the training cannot run on this machine; None if it can."""
+    fits_time: bool = False
+    """Whether the number of updates follows from `train.max_time`."""
     measured_compiled: bool = False
     """Whether that time is of a compiled training."""
     choice: Choice | None = None
@@ -109,6 +111,7 @@ def complete(
             f"Memory: about {size(fitted.memory.total)}{_each(team, fitted.config)}; {size(fitted.free)} are free.",
         ],
         refusal=refusal,
+        fits_time=bool(config.train.max_time and not config.train.epochs and not request.states("train.max_steps")),
         measured_compiled=pace is not None and pace.compiling > 0,
         choice=choice,
     )

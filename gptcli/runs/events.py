@@ -121,6 +121,14 @@ class Note:
     text: str
 
 
+@dataclass(frozen=True)
+class Rescheduled:
+    """The schedule ends at another step, so that it ends with `train.max_time`; not logged."""
+
+    step: int
+    max_steps: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunFinished:
     """The end of a session: its last event."""
@@ -161,5 +169,6 @@ Event = (
     | SaveFailed
     | SampleDrawn
     | Note
+    | Rescheduled
     | RunFinished
 )

@@ -31,6 +31,7 @@ BUILDING, COMPILING, LOADING = "building the model", "compiling", "loading a che
 UPDATING, EVALUATING, SUMMING = "an update", "an evaluation", "the end of an evaluation"
 SCORING, SAVING, GATHERING = "a pass of an evaluation", "gathering the optimizer's state", "gathering the weights"
 WEIGHTS, MEASURING, ENDING = "loading weights", "measuring free memory", "the end"
+RESCHEDULING = "another number of steps"
 """The calls, by names that errors show."""
 
 
@@ -77,6 +78,10 @@ class LeadingTrainer(Trainer):
         if self.shards:
             self._team.announce(SAVING)
         return super().optimizer_state()
+
+    def reschedule(self, max_steps: int) -> None:
+        self._team.announce(RESCHEDULING, max_steps=max_steps)
+        super().reschedule(max_steps)
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         self._team.announce(WEIGHTS)
@@ -171,6 +176,8 @@ def _make(name: str, values: dict[str, Any], trainer: Trainer) -> None:
         trainer.optimizer_state()
     elif name == GATHERING:
         trainer.weights()
+    elif name == RESCHEDULING:
+        trainer.reschedule(**values)
     elif name == WEIGHTS:
         trainer.load_weights(trainer.model.state_dict())
     else:

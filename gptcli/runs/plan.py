@@ -145,6 +145,7 @@ def plan_for(
         seconds=completed.seconds,
         notes=notes,
         refusal=refusal,
+        fits_time=completed.fits_time,
         measured_compiled=completed.measured_compiled,
         choice=completed.choice,
         decision=decision,

@@ -10,7 +10,7 @@ or when it was about to end. What was saved before stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from gptcli.checkpoints.checkpoint import Checkpoint, Progress, prune_checkpoints, save_checkpoint
-from gptcli.checkpoints.run_folder import StoredRun, create_run, replace_weights
+from gptcli.checkpoints.run_folder import StoredRun, create_run, replace_weights, update_config
+from gptcli.config import RunConfig
 from gptcli.errors import GptcliError, ModelFolderError, StorageError, is_out_of_memory
 from gptcli.interop.huggingface import tensors_from_hf, tensors_to_hf
 from gptcli.machine import free_memory, process_memory
@@ -128,6 +129,18 @@ class Saving:
             self._best = _BestWeights(step, tensors, self._writer.write(write, conclude), previous)
         else:
             yield from conclude(write)
+
+    def config(self, config: RunConfig, step: int) -> Generator[SaveEvent, None, bool]:
+        """Store another config, between saves; returns whether it is stored."""
+        yield from self.finish()
+        if self.lock.moved():
+            return False  # the next save says so
+        try:
+            self.run = update_config(self.run, config)
+        except StorageError as error:
+            yield SaveFailed(step, error.message)
+            return False
+        return True
 
     def report(self) -> Iterator[SaveEvent]:
         """The events of the saves that the thread has done by now. Raises StorageError as `checkpoint` does."""

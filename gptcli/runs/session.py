@@ -22,15 +22,18 @@ from gptcli.runs.events import (
     Event,
     Heartbeat,
     Note,
+    Rescheduled,
     RunFinished,
     SampleDrawn,
     SaveFailed,
     StepMetrics,
 )
+from gptcli.runs.fitting import with_train
 from gptcli.runs.layers import measure_layers
 from gptcli.runs.logs import MetricsLog
 from gptcli.runs.opening import open_folder, remove_half_written, starting_trainer, tidy_up
 from gptcli.runs.plan import Plan
+from gptcli.runs.rescheduling import Timetable
 from gptcli.runs.samples import draw_sample
 from gptcli.runs.saving import Saving, attempt
 from gptcli.runs.team import ALONE_TEAM, Team
@@ -81,12 +84,13 @@ def carry_out(plan: Plan, should_stop: Callable[[], bool] = never, team: Team = 
             saving,
             should_stop=should_stop,
             pays_compiling=plan.pays_compiling_on_cpu,
+            fits_time=plan.fits_time,
         )
         try:
             for event in session.fit():
                 writes = [partial(log.write, event) for log in opened]
                 if isinstance(event, RunFinished):
-                    writes.append(partial(write_card, run, plan.dataset, progress))
+                    writes.append(partial(write_card, saving.run, plan.dataset, progress))
                 for write in writes:
                     for failure in attempt(progress.step, write):
                         if not lock.moved():  # the next save says that it was, and ends the session
@@ -109,6 +113,7 @@ class Session:
         *,
         should_stop: Callable[[], bool],
         pays_compiling: bool = False,
+        fits_time: bool = False,
     ) -> None:
         self.config = trainer.config.train
         assert self.config.eval_every, "the config is not complete"
@@ -119,6 +124,8 @@ class Session:
         self.saving = saving
         self.should_stop = should_stop
         self.pays_compiling = pays_compiling
+        self.fits_time = fits_time
+        self._timetable: Timetable | None = None
         self._began = time.perf_counter() - progress.seconds  # as if all sessions had been one
         self.seconds_at_step = progress.seconds
         self._training_loss = float("inf")
@@ -129,6 +136,8 @@ class Session:
         try:
             yield from self._compile()
             yield from self._begin()
+            if self.fits_time:
+                self._timetable = Timetable(self.config, self.progress.step, self.seconds)
             while not (reason := self.stop_reason()):
                 yield from self._step()
                 yield from self.saving.report()
@@ -170,6 +179,7 @@ class Session:
             yield Heartbeat(self.progress.step)
         if self.due(self.eval_every):
             yield from self.evaluate()
+            yield from self._keep_to_time()
         yield from self._sample()
         if self.due(self.save_every) and not self.progress.evaluation_pending:
             yield from self.save()
@@ -238,6 +248,17 @@ class Session:
                 " memorizes the text. The best weights are kept. "
                 f"More text, {dropout}a smaller model or fewer steps help."
             )
+
+    def _keep_to_time(self) -> Iterator[Event]:
+        """Let the schedule end with the stated time, where updates take longer than was measured."""
+        if self._timetable is None or self.stop_reason():
+            return
+        step = self.progress.step
+        max_steps = self._timetable.max_steps(self.trainer.max_steps, step, self.seconds)
+        if max_steps and (yield from self.saving.config(with_train(self.trainer.config, max_steps=max_steps), step)):
+            self.trainer.reschedule(max_steps)
+            self.config = self.trainer.config.train
+            yield Rescheduled(step, max_steps)
 
     def _validation_loss(self) -> Generator[EvalProgress, None, float | None]:
         """The validation loss in nats per token; None if a stop was asked for before it was known."""

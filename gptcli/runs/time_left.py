@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from gptcli.config import RunConfig
 from gptcli.dataset.folder import Dataset
-from gptcli.runs.events import EvalMetrics, EvalProgress, Event, Heartbeat, StepMetrics
+from gptcli.runs.events import EvalMetrics, EvalProgress, Event, Heartbeat, Rescheduled, StepMetrics
 from gptcli.runs.rhythm import evaluation_cost
 
 
@@ -31,7 +31,9 @@ class TimeLeft:
     def observe(self, event: Event) -> None:
         """Take an event into account."""
         now = self._clock()
-        if isinstance(event, StepMetrics | Heartbeat):
+        if isinstance(event, Rescheduled):
+            self._max_steps = event.max_steps
+        elif isinstance(event, StepMetrics | Heartbeat):
             self._first = self._first or (event.step, now)
             self._step = event.step
         elif isinstance(event, EvalProgress):

@@ -155,6 +155,12 @@ class Trainer:
         self.completed_steps += 1
         return Update(loss, grad_norm, lr, spread)
 
+    def reschedule(self, max_steps: int) -> None:
+        """Let the schedule end after another number of updates, from the next one on."""
+        train = self.config.train.model_copy(update={"max_steps": max_steps})
+        self.config = self.config.model_copy(update={"train": train})
+        self.max_steps = max_steps
+
     def figures(self, update: Update) -> Figures:
         """The figures of the last update. Waits for the device. Raises NonFiniteError as `check_finite` does."""
         self.check_finite()

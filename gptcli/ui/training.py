@@ -21,6 +21,7 @@ from gptcli.runs.events import (
     Note,
     Planned,
     Preparing,
+    Rescheduled,
     RunFinished,
     SampleDrawn,
     SaveFailed,
@@ -102,6 +103,7 @@ class _Progress:
         self._losses, self._val_losses = Points(self._max_steps), Points(self._max_steps)
         self._spikes = 0
         self._compiling = False
+        self._rescheduled = False
         self._sample: tuple[int, str] | None = None
         self._console = output.err
         live = self._console.is_terminal and not output.quiet
@@ -137,6 +139,8 @@ class _Progress:
             if event.checkpoint:
                 self._end_save(event.step)
             self._output.warn(event.message)
+        elif isinstance(event, Rescheduled):
+            self._take_schedule(event)
         elif isinstance(event, Note):
             self._print(Text(printable(wording.get()(event.text))))
 
@@ -147,6 +151,14 @@ class _Progress:
             self._losses.add(event.step, event.loss)
             self._note_spikes(event)
         self._row_if_time()
+
+    def _take_schedule(self, event: Rescheduled) -> None:
+        if not self._rescheduled:
+            text = (
+                f"Updates take longer than was measured: {event.max_steps:,} steps fit into the time, and the schedule"
+            )
+            self._print(Text(f"{text} ends there. It follows the speed of the machine from now on."))
+        self._rescheduled, self._max_steps = True, event.max_steps
 
     def _end_save(self, step: int) -> None:
         if self._saving and self._saving[0] == step:  # the next save may have begun, and waits for this one

@@ -44,6 +44,8 @@ def lead(folder: Path, scenario: str, dataset: Dataset, team: Team) -> None:
         if "abandoned evaluation" in scenario:
             next(trainer.evaluation())
         trainer.step()
+        if scenario == "rescheduled" and trainer.completed_steps == STEPS // 2:
+            trainer.reschedule(STEPS)
     loss = trainer.evaluate()
     state = trainer.state()
     state.model = tensors_to_hf(state.model, config.model)

@@ -31,6 +31,7 @@ CALLS: dict[str, Callable[[Trainer], object]] = {
     "load_state": lambda trainer: trainer.load_state(trainer.state()),
     "load_weights": lambda trainer: trainer.load_weights(trainer.model.state_dict()),
     "optimizer_state": lambda trainer: trainer.optimizer_state(),
+    "reschedule": lambda trainer: trainer.reschedule(10),
     "retry_hint": lambda trainer: trainer.retry_hint(),
     "state": lambda trainer: trainer.state(),
     "step": lambda trainer: trainer.step(),

@@ -85,6 +85,15 @@ def test_an_abandoned_evaluation_changes_nothing(start: Path, tmp_path: Path, pa
     assert largest_difference(newest(plain).state.model, newest(abandoned).state.model) == 0
 
 
+def test_another_number_of_steps_holds_for_all_ranks(start: Path, tmp_path: Path) -> None:
+    folders = [Path(shutil.copytree(start, tmp_path / name)) for name in ("alone", "two", "plain")]
+    for folder, size, scenario in zip(folders, (1, 2, 1), ("rescheduled", "rescheduled", "training"), strict=True):
+        assert led(folder, size, scenario) == ([0] * size, "")
+    alone, two, plain = (newest(folder).state.model for folder in folders)
+    assert largest_difference(alone, two) < 1e-12
+    assert largest_difference(alone, plain) > 1e-6
+
+
 @pytest.mark.parametrize(
     ("scenario", "code", "said"),
     [

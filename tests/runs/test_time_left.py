@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gptcli.dataset.folder import Dataset
-from gptcli.runs.events import EvalMetrics, EvalProgress, Heartbeat, StepMetrics
+from gptcli.runs.events import EvalMetrics, EvalProgress, Heartbeat, Rescheduled, StepMetrics
 from gptcli.runs.rhythm import evaluation_cost
 from gptcli.runs.time_left import TimeLeft
 from tests.runs.small_runs import plan
@@ -41,6 +41,13 @@ class Training:
 @pytest.fixture
 def training(dataset: Dataset, tmp_path: Path) -> Training:
     return Training(dataset, tmp_path / "run")
+
+
+def test_another_number_of_steps(training: Training) -> None:
+    for number in range(1, 11):
+        training.step(number)
+    training.left.observe(Rescheduled(10, 50))
+    assert training.left.seconds() == pytest.approx(40 * 2 + 2 * 2 * training.evaluation_cost)
 
 
 def test_unknown_before_the_second_step(training: Training) -> None:

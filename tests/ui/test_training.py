@@ -21,6 +21,7 @@ from gptcli.runs.events import (
     Heartbeat,
     Note,
     Planned,
+    Rescheduled,
     RunFinished,
     SampleDrawn,
     SaveFailed,
@@ -76,6 +77,19 @@ def evaluation(number: int) -> EvalMetrics:
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+def test_another_number_of_steps(planned: Plan, capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
+    """Said once; the rows count to the newest."""
+    with display_of(planned) as display:
+        for number, steps in ((10, 800), (20, 850)):
+            display.show(Rescheduled(number, steps))
+            display.show(evaluation(number))
+    err = capsys.readouterr().err
+    assert err.count("longer than was measured: 800 steps") == 1
+    assert err.count("longer than") == 1
+    assert "step 10/800 " in err
+    assert "step 20/850 " in err
 
 
 def test_a_row_per_evaluation(planned: Plan, capsys: pytest.CaptureFixture[str]) -> None:
