@@ -52,6 +52,8 @@ class Candidate:
     bits_per_byte: float
     """The same in bits per byte."""
     pace: Pace
+    fills_time: bool
+    """Whether the time limits the number of updates, and not the text."""
 
     @property
     def chosen(self) -> Chosen:
@@ -198,4 +200,5 @@ class _Chooser:
             loss=bits_per_byte * math.log(2) * val.bytes / val.tokens,
             bits_per_byte=bits_per_byte,
             pace=pace,
+            fills_time=steps == longest,
         )

@@ -30,6 +30,8 @@ from gptcli.runs.team import ALONE_TEAM, Team
 from gptcli.tokenizer.tokenizer import is_path
 from gptcli.training.runtime import trains_in_tf32
 
+LARGEST_EXTENSION = 1.25
+"""Most updates as a multiple of the planned ones."""
 TOO_SMALL = (
     "This text is too small to learn much from: the model will mostly memorize it. Add text, or start from a "
     "pretrained model with `train.init_from`."
@@ -49,8 +51,10 @@ class Completed:
     """Choices that were made, and why: sentences for the user."""
     refusal: GptcliError | None
     """The reason why the training cannot run on this machine; None if it can."""
-    fits_time: bool = False
-    """Whether the number of updates follows from `train.max_time`."""
+    most_steps: int | None = None
+    """Where the number of updates follows from `train.max_time`: the most to which it may grow on a faster machine.
+
+    None where it stays."""
     measured_compiled: bool = False
     """Whether that time is of a compiled training."""
     choice: Choice | None = None
@@ -111,7 +115,7 @@ def complete(
             f"Memory: about {size(fitted.memory.total)}{_each(team, fitted.config)}; {size(fitted.free)} are free.",
         ],
         refusal=refusal,
-        fits_time=bool(config.train.max_time and not config.train.epochs and not request.states("train.max_steps")),
+        most_steps=_most_steps(request, config, choice, pace),
         measured_compiled=pace is not None and pace.compiling > 0,
         choice=choice,
     )
@@ -182,6 +186,20 @@ def _max_steps(
     left = train.max_time - done.seconds
     more = steps_within(left, config, dataset, pace) if left > 0 else 1
     return min(MAX_COUNT, done.step + more)
+
+
+def _most_steps(request: Request, config: RunConfig, choice: Choice | None, pace: Pace | None) -> int | None:
+    """The most updates if their number may follow the speed of the machine; None if it may not.
+
+    A number that the time has limited may grow; where the model would memorize its text, or the reason is no longer
+    known, it may not.
+    """
+    train = config.train
+    assert train.max_steps, "the number of steps comes first"
+    if train.max_time is None or train.epochs or request.states("train.max_steps"):
+        return None
+    limited_by_time = choice.best.fills_time if choice else pace is not None
+    return min(MAX_COUNT, int(LARGEST_EXTENSION * train.max_steps)) if limited_by_time else train.max_steps
 
 
 def _each(team: Team, config: RunConfig) -> str:

@@ -145,7 +145,7 @@ def plan_for(
         seconds=completed.seconds,
         notes=notes,
         refusal=refusal,
-        fits_time=completed.fits_time,
+        most_steps=completed.most_steps,
         measured_compiled=completed.measured_compiled,
         choice=completed.choice,
         decision=decision,

@@ -84,7 +84,7 @@ def carry_out(plan: Plan, should_stop: Callable[[], bool] = never, team: Team = 
             saving,
             should_stop=should_stop,
             pays_compiling=plan.pays_compiling_on_cpu,
-            fits_time=plan.fits_time,
+            most_steps=plan.most_steps,
         )
         try:
             for event in session.fit():
@@ -113,7 +113,7 @@ class Session:
         *,
         should_stop: Callable[[], bool],
         pays_compiling: bool = False,
-        fits_time: bool = False,
+        most_steps: int | None = None,
     ) -> None:
         self.config = trainer.config.train
         assert self.config.eval_every, "the config is not complete"
@@ -124,7 +124,7 @@ class Session:
         self.saving = saving
         self.should_stop = should_stop
         self.pays_compiling = pays_compiling
-        self.fits_time = fits_time
+        self.most_steps = most_steps
         self._timetable: Timetable | None = None
         self._began = time.perf_counter() - progress.seconds  # as if all sessions had been one
         self.seconds_at_step = progress.seconds
@@ -136,8 +136,8 @@ class Session:
         try:
             yield from self._compile()
             yield from self._begin()
-            if self.fits_time:
-                self._timetable = Timetable(self.config, self.progress.step, self.seconds)
+            if self.most_steps:
+                self._timetable = Timetable(self.config, self.most_steps, self.progress.step, self.seconds)
             while not (reason := self.stop_reason()):
                 yield from self._step()
                 yield from self.saving.report()
@@ -250,7 +250,7 @@ class Session:
             )
 
     def _keep_to_time(self) -> Iterator[Event]:
-        """Let the schedule end with the stated time, where updates take longer than was measured."""
+        """Let the schedule end with the stated time, where updates are slower or faster than was measured."""
         if self._timetable is None or self.stop_reason():
             return
         step = self.progress.step

@@ -154,10 +154,9 @@ class _Progress:
 
     def _take_schedule(self, event: Rescheduled) -> None:
         if not self._rescheduled:
-            text = (
-                f"Updates take longer than was measured: {event.max_steps:,} steps fit into the time, and the schedule"
-            )
-            self._print(Text(f"{text} ends there. It follows the speed of the machine from now on."))
+            pace = "longer" if event.max_steps < self._max_steps else "less time"
+            text = f"Updates take {pace} than was measured: {event.max_steps:,} steps fit into the time."
+            self._print(Text(f"{text} The schedule ends with them, and follows the speed of the machine from now on."))
         self._rescheduled, self._max_steps = True, event.max_steps
 
     def _end_save(self, step: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +67,11 @@ def end(events: list[Event]) -> RunFinished:
     ("step", "seconds", "present", "expected"),
     [
         (40, 20, 200, None),  # as planned
-        (20, 24, 200, None),  # too early to judge
+        (20, 24, 90, None),  # too early to judge
         (20, 25, 200, 80),  # two and a half times as slow
         (100, 50.2, 200, None),  # off by less than a hundredth
         (50, 40, 80, 125),  # faster than it was: longer again
-        (90, 30, 120, 200),  # never longer than planned
+        (90, 30, 120, 200),  # never longer than the most
         (50, 100, 200, 51),  # the time is over
         (10, 25, 200, None),  # no update in this session
     ],
@@ -79,7 +80,7 @@ def test_the_timetable(
     dataset: Dataset, tmp_path: Path, step: int, seconds: float, present: int, expected: int | None
 ) -> None:
     train = plan(dataset, tmp_path / "run", {"train.max_steps": 200, "train.max_time": 100.0}).config.train
-    table = Timetable(train, 0 if step > 10 else step, 0.0)
+    table = Timetable(train, 200, 0 if step > 10 else step, 0.0)
     assert table.max_steps(present, step, seconds) == expected
 
 
@@ -105,13 +106,27 @@ def test_a_machine_that_was_slow_for_a_while(dataset: Dataset, tmp_path: Path, m
     made = plan(dataset, tmp_path / "run", FLAGS)
     machine.seconds = 1.0
     counts = []
-    for event in session.carry_out(made):
+    for event in session.carry_out(replace(made, most_steps=MEASURED)):
         if isinstance(event, Rescheduled):
             counts.append(event.max_steps)
             machine.seconds = 0.5
     assert counts[0] == 100
     assert counts[1:] == sorted(counts[1:])
     assert 100 < counts[-1] < MEASURED
+
+
+def test_a_faster_machine(dataset: Dataset, tmp_path: Path, machine: Machine) -> None:
+    """It makes more updates, unless more than planned would do harm."""
+    assert plan(dataset, tmp_path / "run", FLAGS).config.train.max_steps == MEASURED
+    machine.seconds = 0.56  # without evaluations, which this machine makes in no time
+    events = run(dataset, tmp_path / "run", FLAGS)
+    assert rescheduled(events)[-1][1] == pytest.approx(100 / 0.56, rel=0.011)
+    assert end(events).seconds == pytest.approx(100, abs=1.5)
+    machine.seconds = 0.1
+    events = run(dataset, tmp_path / "much faster", FLAGS)
+    assert [steps for _, steps in rescheduled(events)] == [int(1.25 * MEASURED)]
+    made = plan(dataset, tmp_path / "limited by the text", FLAGS)
+    assert rescheduled([*session.carry_out(replace(made, most_steps=MEASURED))]) == []
 
 
 def test_resuming_keeps_the_schedule(dataset: Dataset, tmp_path: Path, machine: Machine) -> None:
