@@ -82,7 +82,7 @@ def tokenize(
     restore_interrupted(out, *inputs)
     refuse_foreign(out)
     if force or not is_dataset(out):
-        storage.refuse_working_folder(out)
+        storage.refuse_impossible_place(out)
     if are_token_files(inputs, data.format):
         files = find_token_files(inputs, data.format)
         return import_tokens(files, out, config, data, on_progress, name=name_of_folder(out), force=force)

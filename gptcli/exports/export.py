@@ -20,7 +20,7 @@ from gptcli.interop.gguf_tensors import gguf_architecture
 from gptcli.interop.hub import is_repository, model_name
 from gptcli.interop.huggingface import compatibility_note
 from gptcli.paths import output_path
-from gptcli.storage import disk_errors, is_occupied, refuse_working_folder
+from gptcli.storage import disk_errors, is_occupied, refuse_impossible_place
 
 Format = Literal["gguf", "ollama", "hf"]
 
@@ -142,7 +142,7 @@ def _require_place(path: Path, to: Format, *, force: bool) -> None:
     `force` replaces only an earlier export, so that a mistyped path never deletes a text, a run or a home folder.
     """
     if to != "gguf":
-        refuse_working_folder(path)
+        refuse_impossible_place(path)
     with disk_errors(path):
         if problem := _foreign(path, to):
             raise StorageError(f"{problem}, so it was not replaced.", _ELSEWHERE)

@@ -25,7 +25,7 @@ from gptcli.errors import DeviceError, ModelFolderError, StorageError, UsageErro
 from gptcli.model.devices import choose_device, choose_device_with_note
 from gptcli.runs.pretrained import Pretrained, find_pretrained, pretrained_of, refuse_contradictions, stored_name
 from gptcli.runs.request import Request
-from gptcli.storage import is_occupied, refuse_working_folder
+from gptcli.storage import is_occupied, refuse_impossible_place
 
 _MAX_NAME_CHARACTERS = 100
 
@@ -250,7 +250,7 @@ def refuse_runs_as_data(request: Request) -> None:
 def _refuse_foreign(path: Path) -> None:
     """Raise StorageError or ModelFolderError for anything at `path` but a run or an empty folder."""
     if not is_occupied(path):
-        refuse_working_folder(path)
+        refuse_impossible_place(path)
     elif not is_run(path):
         if part := missing_part(path):
             hint = "Restore it from a copy, or choose another place with `out`."

@@ -29,7 +29,7 @@ from gptcli.storage.disk import (
     free_space,
     is_occupied,
     make_directories,
-    refuse_working_folder,
+    refuse_impossible_place,
     unnamed_file,
 )
 from gptcli.storage.lock import FolderLock, alone_in
@@ -63,7 +63,7 @@ __all__ = [
     "make_directories",
     "mismatch",
     "new_directory",
-    "refuse_working_folder",
+    "refuse_impossible_place",
     "remove_directory",
     "remove_leftovers",
     "remove_unfinished",

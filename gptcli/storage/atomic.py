@@ -17,7 +17,7 @@ from gptcli.storage.disk import (
     flush_directory,
     is_occupied,
     make_directories,
-    refuse_working_folder,
+    refuse_impossible_place,
     write_flushed,
 )
 from gptcli.storage.manifest import MANIFEST_FILE, FileEntry, fingerprints, read_back, to_json
@@ -84,7 +84,7 @@ def new_directory(
     StorageError if anything except an empty folder is at `final`, unless `replace` is set. Replacing takes two
     renames; if the process is killed between them, the next `remove_leftovers` puts the old folder back.
     """
-    refuse_working_folder(final)
+    refuse_impossible_place(final)
     with disk_errors(final):
         make_directories(final.parent)
     remove_leftovers(final.parent, of=final.name)

@@ -39,14 +39,24 @@ def free_space(place: Path) -> int:
         return shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.exists())).free
 
 
-def refuse_working_folder(final: Path) -> None:
-    """Raise StorageError if `final` is the working directory: replacing it would leave the shell in a deleted one."""
+def refuse_impossible_place(final: Path) -> None:
+    """Raise StorageError where nothing can be written before it has cost time.
+
+    That is below a file, in a folder without permission, and in place of the working directory, which would leave the
+    shell in a deleted one.
+    """
     with disk_errors(final, "Reading"):
         is_here = final.resolve() == Path.cwd()
     if is_here:
         raise StorageError(
             f"'{final}' is the current directory, which cannot be replaced.", "Choose a folder inside it with `out`."
         )
+    with disk_errors(final):
+        above = next(folder for folder in final.absolute().parents if os.path.lexists(folder))
+        if not above.is_dir():
+            raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def is_occupied(path: Path) -> bool:

@@ -19,7 +19,7 @@ from gptcli.storage.atomic import (
     remove_leftovers,
     write_file,
 )
-from gptcli.storage.disk import disk_errors, flush_directory, refuse_working_folder
+from gptcli.storage.disk import disk_errors, flush_directory, refuse_impossible_place
 from gptcli.storage.lock import FolderLock
 
 UNFINISHED_SUFFIX = ".unfinished"
@@ -56,7 +56,7 @@ def unfinished_directory(final: Path, *, replace: bool = False) -> Iterator[NewD
     state was saved. While another process works there, it gets a new directory, which does not stay. Otherwise this is
     `new_directory` without a manifest.
     """
-    refuse_working_folder(final)
+    refuse_impossible_place(final)
     unfinished = unfinished_of(final)
     try:
         lock = _locked(unfinished)

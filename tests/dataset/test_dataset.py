@@ -21,6 +21,7 @@ from gptcli.dataset.place import dataset_roots
 from gptcli.dataset.preparing import Prepared, find_or_prepare, tokenize
 from gptcli.dataset.shards import TokenStream
 from gptcli.errors import CorpusError, DatasetError, StorageError, TokenizerError
+from gptcli.storage import disk
 from gptcli.tokenizer.char import char_tokenizer
 from gptcli.tokenizer.tokenizer import load_tokenizer
 from gptcli.ui.preparing import describe
@@ -285,6 +286,20 @@ def test_another_folder_is_never_replaced(tmp_path: Path, book: str, force: bool
     assert Path(foreign).read_text() == "mine"
     (tmp_path / "empty").mkdir()
     assert is_dataset(make(tmp_path / "empty", book, force=force).dataset.path)
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_read(
+    tmp_path: Path, book: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for below in ("file/data", "file/deeper/data"):
+        with pytest.raises(StorageError, match="not a directory") as refused:
+            make(tmp_path / below, "no such text.txt")
+        assert "`out`" in refused.value.hint
+    assert make(tmp_path / "new" / "folders" / "data", book)
+    monkeypatch.setattr(disk.os, "access", lambda folder, mode: folder != tmp_path)  # root may write anywhere
+    with pytest.raises(StorageError, match="permission denied"):
+        make(tmp_path / "data", "no such text.txt")
 
 
 def test_the_working_folder_is_refused_before_anything_is_read(

@@ -207,6 +207,15 @@ def test_a_missing_device(folder: Path, device: str, monkeypatch: pytest.MonkeyP
     assert everything(folder) == before
 
 
+def test_a_place_below_a_file_is_refused_before_the_text_is_read(folder: Path) -> None:
+    before = everything(folder)
+    result = invoke("-o", "book.txt/run")
+    assert (result.exit_code, "Writing 'book.txt/run' failed" in result.stderr) == (1, True)
+    assert "--out" in result.stderr
+    assert "Data:" not in result.stderr
+    assert everything(folder) == before
+
+
 def test_a_bad_default_place_is_refused_before_the_text_is_read(folder: Path) -> None:
     (folder / "runs/book").mkdir(parents=True)
     (folder / "runs/book/chapter.txt").write_text("mine")
