@@ -154,7 +154,7 @@ class Session:
             raise NonFiniteError(error.message, hint) from error
         if self.saving.best_weights_error:
             raise self.saving.best_weights_error
-        yield RunFinished.after(self.progress, reason, seconds=self.seconds)
+        yield RunFinished.after(self.progress, reason, self.trainer.dataset, seconds=self.seconds)
 
     def _begin(self) -> Iterator[Event]:
         """Make up for an interrupted evaluation; evaluate and save pretrained weights before any update."""

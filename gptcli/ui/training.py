@@ -241,7 +241,8 @@ def summary(end: RunFinished) -> str:
     why = {"max_steps": "", "max_time": " (the time is up)", "patience": " (no better loss for a while)"}
     text = f"Done: {counted(end.step, 'step')} in {clock_time(end.seconds)}{why.get(end.stopped, '')}."
     if end.best_val_loss is not None:
-        text += f" Best validation loss {loss_in_words(end.best_val_loss)} at step {end.best_step:,}."
+        best = loss_in_words(end.best_val_loss, end.best_bits_per_byte)
+        text += f" Best validation loss {best} at step {end.best_step:,}."
     return text
 
 
