@@ -29,7 +29,7 @@ from gptcli.runs.events import (
 )
 from gptcli.runs.plan import Plan
 from gptcli.runs.time_left import TimeLeft
-from gptcli.ui.chart import MARK, Points
+from gptcli.ui.chart import Points
 from gptcli.ui.choice import choice_facts, choice_table
 from gptcli.ui.console import Output, live_display, on_terminal, printable, wording
 from gptcli.ui.live_frames import LiveFrames
@@ -208,7 +208,7 @@ class _Progress:
         if self._evaluating and with_phase:
             shown.append(("evaluating", f"{self._evaluating.done / self._evaluating.total:.0%}"))
         elif self._eval and with_evaluation:
-            shown.append((f"{MARK} val" if self._val_losses and self.live else "val", f"{self._eval.loss:.4f}"))
+            shown.append(("val", f"{self._eval.loss:.4f}"))
             shown.append(("best", f"{self._eval.best_loss:.4f} at {self._eval.best_step:,}"))
         if self._step:
             shown.append(("lr", f"{self._step.lr:.2e}"))
@@ -228,7 +228,7 @@ class _Progress:
             step=self._now,
             clock=self._clock(),
             phase=self._phase(),
-            figures=self._figures(with_phase=False),
+            figures=dict(self._figures(with_phase=False)),
             sample=self._sample,
             notice=self.notice,
             losses=self._losses,

@@ -193,7 +193,7 @@ def test_a_terminal_shows_what_the_training_does(planned: Plan, clock: list[floa
     assert phases == ["compiling", "training", "evaluating 50%", "training", "training", saving, "training"]
 
 
-@pytest.mark.parametrize(("lines", "curve"), [("10", 6), ("24", 10), ("50", 20)])
+@pytest.mark.parametrize(("lines", "curve"), [("10", 4), ("24", 10), ("50", 20)])
 def test_the_curve_is_as_high_as_the_terminal_allows(
     planned: Plan, monkeypatch: pytest.MonkeyPatch, lines: str, curve: int
 ) -> None:
