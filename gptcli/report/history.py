@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,10 +79,10 @@ def read_history(run: Path) -> History:
     return History(tuple(steps), tuple(evaluations), tuple(samples), resumes)
 
 
-def logged_bits_per_nat(run: Path) -> float | None:
-    """The bits per byte that one nat per token is, by the last evaluation in a run's log; None if it names none.
+def best_bits_per_byte(run: Path, best_loss: float) -> float | None:
+    """The best loss of a run in bits per byte, in proportion to the last evaluation in its log; None if it names none.
 
-    This depends on the dataset alone. Only the end of the log is read: a run may have logged a million steps.
+    The proportion depends on the dataset alone. Only the end of the log is read: a run may have logged a million steps.
     """
     path = run / names.METRICS
     end = b""
@@ -92,8 +93,10 @@ def logged_bits_per_nat(run: Path) -> float | None:
     while (found := end.rfind(b'"val/bpb"')) >= 0:
         begin = end.rfind(b"\n", 0, found) + 1
         with suppress(ValueError, KeyError, TypeError, ArithmeticError):
-            line = strict_json(end[begin:].split(b"\n", 1)[0])
-            return float(line["val/bpb"]) / float(line["val/loss"])
+            line = strict_json(end[begin:].partition(b"\n")[0])
+            bits = best_loss * float(line["val/bpb"]) / float(line["val/loss"])
+            if math.isfinite(bits):
+                return bits
         end = end[:begin]
     return None
 

@@ -18,7 +18,7 @@ from gptcli.config import differences
 from gptcli.errors import ModelFolderError
 from gptcli.interop.hub import model_name
 from gptcli.model.cost import parameter_count, training_flops
-from gptcli.report.history import logged_bits_per_nat
+from gptcli.report.history import best_bits_per_byte
 from gptcli.report.model import Basis, ModelReport, describe_model
 from gptcli.runs.budget import why_finished
 from gptcli.untrusted import strict_json
@@ -228,7 +228,6 @@ def _summary(run: StoredRun, progress: Progress | None) -> RunSummary:
     model = run.config.model
     parameters = parameter_count(model)
     best = counters.best_val_loss
-    bits_per_nat = None if best is None else logged_bits_per_nat(run.path)
     return RunSummary(
         name=model_name(run.path),
         path=str(run.path),
@@ -242,7 +241,7 @@ def _summary(run: StoredRun, progress: Progress | None) -> RunSummary:
         max_steps=run.config.train.max_steps,
         best_val_loss=best,
         best_step=counters.best_step,
-        best_bits_per_byte=None if best is None or bits_per_nat is None else best * bits_per_nat,
+        best_bits_per_byte=None if best is None else best_bits_per_byte(run.path, best),
         bytes=_size(run.path),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gptcli.checkpoints.checkpoint import Progress
@@ -29,6 +29,17 @@ class Planned:
     """Everything is decided; training begins next."""
 
     plan: Plan
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """A run resumes; not logged."""
+
+    step: int
+    losses: Sequence[tuple[int, float]]
+    """Earlier steps and their training losses; of many some, evenly spread."""
+    val_losses: Sequence[tuple[int, float]]
+    """The same of evaluations."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +176,7 @@ class RunFinished:
 Event = (
     Preparing
     | Planned
+    | Resumed
     | StepMetrics
     | Heartbeat
     | EvalProgress

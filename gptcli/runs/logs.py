@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
 from pathlib import Path
 
 from gptcli.checkpoints import names
 from gptcli.errors import StorageError
 from gptcli.model.loss import perplexity
-from gptcli.runs.events import EvalMetrics, Event, SampleDrawn, SaveFailed, StepMetrics
+from gptcli.runs.events import EvalMetrics, Event, Resumed, SampleDrawn, SaveFailed, StepMetrics
 from gptcli.storage import AppendLog
+from gptcli.untrusted import strict_json
+
+MOST_LOSSES = 2048
+"""Earlier losses of each kind that a run shows at most when it resumes."""
+LONGEST_LINE = 2**16
+"""Bytes before and after the name of a loss in which its line is looked for."""
+LARGEST_LOSS = 1e6
+"""Nats per token; a larger one is damage."""
 
 
 def scalars(event: Event) -> dict[str, float]:
@@ -38,6 +47,24 @@ def scalars(event: Event) -> dict[str, float]:
     return {}
 
 
+def spread_losses(log: bytes, name: str, last_step: int) -> list[tuple[int, float]]:
+    """Steps of a log and their losses called `name`: of many at most `MOST_LOSSES`, evenly spread.
+
+    Damaged lines are skipped. The log of a million steps is searched once, and few of its lines are parsed.
+    """
+    found: list[tuple[int, float]] = []
+    key, distance, begin = json.dumps(name).encode(), len(log) // MOST_LOSSES + 1, 0
+    while (at := log.find(key, begin)) >= 0:
+        begin = at + distance
+        before, after = log[max(0, at - LONGEST_LINE) : at], log[at : at + LONGEST_LINE]
+        with suppress(ValueError, KeyError, TypeError, OverflowError):
+            line = strict_json(before.rpartition(b"\n")[2] + after.partition(b"\n")[0])
+            step, loss = int(line["step"]), float(line[name])
+            if 0 <= step <= last_step and 0 <= loss <= LARGEST_LOSS:
+                found.append((step, loss))
+    return found
+
+
 class MetricsLog:
     """The log of a run, opened for appending."""
 
@@ -45,6 +72,11 @@ class MetricsLog:
         """Open the log, cut to the length that the checkpoint names."""
         self._log = AppendLog(run / names.METRICS, keep_bytes)
         self._behind = False
+
+    def resumed(self, step: int) -> Resumed:
+        """The losses up to a step that the log had when it was opened; they can be taken once."""
+        kept = self._log.take_kept()
+        return Resumed(step, *(spread_losses(kept, name, step) for name in ("train/loss", "val/loss")))
 
     def write(self, event: Event) -> None:
         """Append the event if it has figures or text.

@@ -86,6 +86,8 @@ def carry_out(plan: Plan, should_stop: Callable[[], bool] = never, team: Team = 
             pays_compiling=plan.pays_compiling_on_cpu,
             most_steps=plan.most_steps,
         )
+        if progress.step:
+            yield metrics.resumed(progress.step)
         try:
             for event in session.fit():
                 writes = [partial(log.write, event) for log in opened]

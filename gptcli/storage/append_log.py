@@ -26,9 +26,16 @@ class AppendLog:
             self._file.seek(0)
             kept = self._file.read(keep_bytes) if keep_bytes else b""
             # Not to `keep_bytes`: `truncate` would fill a file that lost its end with zeros.
-            self._file.truncate(kept.rfind(b"\n") + 1)
+            whole = kept.rfind(b"\n") + 1
+            self._file.truncate(whole)
             self._file.seek(0, os.SEEK_END)
             flush_directory(path.parent)  # its name may be new
+        self._kept = kept[:whole]
+
+    def take_kept(self) -> bytes:
+        """The lines that were there when the log was opened, once: they are not held in memory after that."""
+        kept, self._kept = self._kept, b""
+        return kept
 
     def append(self, line: str) -> None:
         """Add a line. If this raises StorageError, the line is written with the next one."""

@@ -22,6 +22,7 @@ from gptcli.runs.events import (
     Planned,
     Preparing,
     Rescheduled,
+    Resumed,
     RunFinished,
     SampleDrawn,
     SaveFailed,
@@ -115,6 +116,10 @@ class _Progress:
         self._time_left.observe(event)
         if isinstance(event, StepMetrics | Heartbeat):
             self._take_step(event)
+        elif isinstance(event, Resumed):
+            for points, earlier in ((self._losses, event.losses), (self._val_losses, event.val_losses)):
+                for step, loss in earlier:
+                    points.add(step, loss)
         elif isinstance(event, EvalProgress):
             self._evaluating = event
             self._row_if_time()

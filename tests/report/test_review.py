@@ -15,7 +15,7 @@ import gptcli
 from gptcli.errors import UsageError
 from gptcli.generation.positions import MOST_DISTANCES, position_encoding
 from gptcli.report import history
-from gptcli.report.history import logged_bits_per_nat, read_history
+from gptcli.report.history import best_bits_per_byte, read_history
 from gptcli.report.review import Review
 from gptcli.storage import FolderLock
 from tests.model.reference import random_model, sinusoid
@@ -70,14 +70,14 @@ def test_a_log_with_damage(run: Path, tmp_path: Path) -> None:
     assert (history.samples, history.resumes) == ((), ())
 
 
-def test_bits_per_nat_come_from_the_end_of_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bits_per_byte_come_from_the_end_of_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From its last sound evaluation, and without reading what a long training logged before."""
     evaluations = ['{"step": 2, "val/loss": 2.0, "val/bpb": 3.0}', '{"step": 4, "val/loss": 1.0, "val/bpb": 1.25}']
     log = [*evaluations, '{"step": 5, "train/loss": 1}', '{"step": 6, "val/loss": null, "val/bpb": 9}', '{"val/bpb": 1']
     (tmp_path / "metrics.jsonl").write_text("\n".join(log), encoding="utf-8")
-    assert logged_bits_per_nat(tmp_path) == 1.25
+    assert best_bits_per_byte(tmp_path, 2.0) == 2.5
     monkeypatch.setattr(history, "END_BYTES", len("\n".join(log[1:])) - 1)
-    assert logged_bits_per_nat(tmp_path) is None
+    assert best_bits_per_byte(tmp_path, 2.0) is None
 
 
 def test_inside_one_run(reviewed: Review) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,10 +20,11 @@ from gptcli.dataset.folder import Dataset, open_dataset
 from gptcli.generation.loaded_model import open_model
 from gptcli.generation.norms import layer_norms
 from gptcli.report.history import read_history
-from gptcli.runs import session, tensorboard
-from gptcli.runs.events import StepMetrics
+from gptcli.runs import logs, session, tensorboard
+from gptcli.runs.events import Resumed, StepMetrics
 from gptcli.runs.logs import MetricsLog
 from gptcli.training.update import Update
+from gptcli.untrusted import strict_json
 from tests.runs.small_runs import assert_same_end, lines, run, series, small_dataset
 
 SCALARS = {"train/loss", "train/lr", "train/grad_norm", "train/skipped", "val/loss", "val/ppl", "val/bpb"}
@@ -68,6 +70,49 @@ def test_both_logs_agree(dataset: Dataset, tmp_path: Path) -> None:
     assert all(name in layout for name in (b"train/loss", b"val/loss"))
     assert b"n_embd = 16" in points(path, "config/text_summary")[1]
     assert points(path, "hparam/best_val_loss") == {20: pytest.approx(min(series(path, "val/loss").values()))}
+
+
+def test_a_run_that_resumes_names_its_earlier_losses(dataset: Dataset, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    flags = {"train.eval_every": 4}
+    assert not any(isinstance(event, Resumed) for event in run(dataset, path, flags, stop_after=10))
+    train, val = series(path, "train/loss"), series(path, "val/loss")
+    content = (path / "metrics.jsonl").read_text().splitlines()
+    (path / "metrics.jsonl").write_text("\n".join([content[0], "{" + content[1][5:], *content[2:]]) + "\n")
+    [resumed] = [event for event in run(dataset, path, flags) if isinstance(event, Resumed)]
+    assert dict(resumed.losses) == {step: loss for step, loss in train.items() if step != 2}
+    assert dict(resumed.val_losses) == val
+    assert resumed.step == 10
+
+
+def test_of_a_long_log_a_few_lines_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are spread evenly; the evaluations, which are few, are all there."""
+    rows: list[dict[str, float]] = []
+    for step in range(1, 50_001):
+        rows.append({"step": step, "train/loss": 2.5})
+        if step % 5000 == 0:
+            rows.append({"step": step, "val/loss": 3.5})
+    log, parsed = "".join(f"{json.dumps(row)}\n" for row in rows).encode(), []
+    monkeypatch.setattr(logs, "strict_json", lambda line: parsed.append(line) or strict_json(line))
+    steps = [step for step, _ in logs.spread_losses(log, "train/loss", 50_000)]
+    assert 1000 < len(steps) == len(parsed) <= logs.MOST_LOSSES
+    assert max(after - before for before, after in pairwise([0, *steps, 50_000])) < 100
+    assert logs.spread_losses(log, "val/loss", 50_000) == [(step, 3.5) for step in range(5000, 50_001, 5000)]
+
+
+DAMAGED_LOGS = [
+    *(b"", b'"train/loss"', b'"train/loss"' * 9999, b'["train/loss"]\n', b'\n{"train/loss": 1}\n'),
+    *(b'{"step": 2, "train/loss": 1e9}\n', b'{"step": 9, "train/loss": 1}\n', b'{"step": -1, "train/loss": 1}\n'),
+    *(b'{"step": 1, "train/loss": "x"}\n', b'{"step": 1, "train/loss": null}\n'),
+    b'{"step": 1, "train/loss": 1' + 400 * b"0" + b"}\n",
+]
+
+
+def test_a_damaged_log_has_no_losses() -> None:
+    for log in DAMAGED_LOGS:
+        assert logs.spread_losses(log, "train/loss", 8) == [], log[:80]
+    sound = b'{"step": 8, "train/loss": 2.0}\n'
+    assert logs.spread_losses(DAMAGED_LOGS[-1] + sound, "train/loss", 8) == [(8, 2.0)]
 
 
 def check_no_zigzag(dataset: Dataset, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

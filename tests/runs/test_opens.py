@@ -11,7 +11,7 @@ import pytest
 
 from gptcli import api
 from gptcli.runs import opening, session
-from gptcli.runs.events import Event, Note, Planned, Preparing, StepMetrics
+from gptcli.runs.events import Event, Note, Planned, Preparing, Resumed, StepMetrics
 from tests.opens import opened_files
 from tests.runs.small_runs import FLAGS
 
@@ -54,7 +54,7 @@ def reads_on_resume(init_from: str | None = None) -> Counter[str]:
     reads = Counter[str]()
 
     def on_event(event: Event) -> None:
-        if not isinstance(event, Preparing | Planned | Note):
+        if not isinstance(event, Preparing | Planned | Resumed | Note):
             run = Path("run").resolve()
             inside = [file.path for file in opened if file.is_read and file.path.is_relative_to(run)]
             reads.update(str(path.relative_to(run)) for path in inside)

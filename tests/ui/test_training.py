@@ -23,6 +23,7 @@ from gptcli.runs.events import (
     Note,
     Planned,
     Rescheduled,
+    Resumed,
     RunFinished,
     SampleDrawn,
     SaveFailed,
@@ -172,6 +173,15 @@ def test_a_terminal_shows_the_progress_of_an_evaluation(planned: Plan, monkeypat
         display.show(step(10))
         display.show(EvalProgress(10, 3, 10))
     assert "evaluating 30%" in re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", terminal.getvalue())
+
+
+def test_the_curve_of_a_run_that_resumes_begins_with_its_earlier_losses(planned: Plan) -> None:
+    progress = training._Progress(Output(), planned)
+    progress.show(Resumed(400, [(100, 4.0), (400, 3.0)], [(200, 3.5)]))
+    progress.show(step(401, 2.9))
+    progress.show(evaluation(410))
+    assert progress.frame().losses.since(0) == [(100, 4.0), (400, 3.0), (401, 2.9)]
+    assert progress.frame().val_losses.since(0) == [(200, 3.5), (410, 2.25)]
 
 
 def test_a_terminal_shows_what_the_training_does(planned: Plan, clock: list[float]) -> None:
