@@ -90,14 +90,15 @@ def best_bits_per_byte(run: Path, best_loss: float) -> float | None:
         with suppress(OSError), open(path, "rb") as log:
             log.seek(max(0, path.stat().st_size - END_BYTES))
             end = log.read(END_BYTES)
-    while (found := end.rfind(b'"val/bpb"')) >= 0:
+    before = len(end)
+    while (found := end.rfind(b'"val/bpb"', 0, before)) >= 0:
         begin = end.rfind(b"\n", 0, found) + 1
         with suppress(ValueError, KeyError, TypeError, ArithmeticError):
-            line = strict_json(end[begin:].partition(b"\n")[0])
+            line = strict_json(end[begin:before].partition(b"\n")[0])
             bits = best_loss * float(line["val/bpb"]) / float(line["val/loss"])
             if math.isfinite(bits):
                 return bits
-        end = end[:begin]
+        before = begin
     return None
 
 
