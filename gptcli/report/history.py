@@ -89,7 +89,7 @@ def best_bits_per_byte(run: Path, best_loss: float) -> float | None:
     if path.is_file():
         with suppress(OSError), open(path, "rb") as log:
             log.seek(max(0, path.stat().st_size - END_BYTES))
-            end = log.read(END_BYTES)
+            end = log.read()
     before = len(end)
     while (found := end.rfind(b'"val/bpb"', 0, before)) >= 0:
         begin = end.rfind(b"\n", 0, found) + 1
