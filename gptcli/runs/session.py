@@ -11,7 +11,7 @@ from functools import partial
 from gptcli.checkpoints.checkpoint import Progress, discard_checkpoints
 from gptcli.checkpoints.run_folder import update_config, write_card
 from gptcli.errors import NonFiniteError, StorageError
-from gptcli.runs.budget import StopReason, budget_end
+from gptcli.runs.budget import EVALUATIONS_TO_TURN, StopReason, budget_end
 from gptcli.runs.decision import Resume
 from gptcli.runs.events import (
     CheckpointBegun,
@@ -44,8 +44,6 @@ from gptcli.training.evaluation import bits_per_byte
 from gptcli.training.trainer import Trainer, never
 from gptcli.training.update import Update
 
-EVALUATIONS_TO_TURN = 3
-"""Evaluations in a row without a better loss, after which the validation loss has turned."""
 HEARTBEAT_SECONDS = 10.0
 """Seconds without an event after which each step yields a `Heartbeat`, so that displays show progress of slow steps."""
 

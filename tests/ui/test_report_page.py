@@ -178,6 +178,14 @@ def test_several_runs(run: Path, tmp_path: Path) -> None:
     assert MARKUP not in alike
 
 
+@pytest.mark.parametrize("changed", [{}, {"data": "other"}, {"data_fingerprint": "0" * 64}])
+def test_runs_on_different_texts_are_told_apart(run: Path, changed: dict[str, str]) -> None:
+    both = gptcli.review(run, run)
+    other = replace(both.runs[1], run=replace(both.runs[1].run, **changed))
+    page = report_page(replace(both, runs=(both.runs[0], other)))
+    assert ("different texts" in page) == bool(changed)
+
+
 def test_layers_are_curves_where_they_are_logged(review: Review) -> None:
     [one] = review.runs
     assert "by layer" not in curves([one])
@@ -252,6 +260,12 @@ def test_ticks_of_counts_are_whole_numbers() -> None:
 
 def test_a_chart_without_points_is_left_out() -> None:
     assert Chart("Loss", "nats", "step", [Line("training", [], 0)]).markup() == ""
+
+
+def test_windows_line_ends_of_samples_are_line_ends(review: Review) -> None:
+    text = "one\r\ntwo\rthree"
+    history = replace(review.runs[0].history, samples=(LoggedSample(1, text),))
+    assert "one\ntwo\\x0dthree" in samples.over_time(history)
 
 
 def test_chosen_samples() -> None:

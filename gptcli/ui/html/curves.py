@@ -97,7 +97,17 @@ def _bits_per_byte(evaluation: LoggedEvaluation) -> float | None:
 
 def different_tokens(runs: Sequence[RunReview]) -> bool:
     """Whether runs have different tokenizers, so that a loss per token says nothing about which one is better."""
-    return len({(run.run.config["model"]["vocab_size"], str(run.run.config["tokenizer"])) for run in runs}) > 1
+    return len(set(map(_tokens, runs))) > 1
+
+
+def different_texts(runs: Sequence[RunReview]) -> bool:
+    """Whether runs surely had different texts: by name, or with the same kind of tokens."""
+    data = {(_tokens(run), run.run.data_fingerprint) for run in runs}
+    return len({run.run.data for run in runs}) > 1 or len(data) > len(set(map(_tokens, runs)))
+
+
+def _tokens(run: RunReview) -> tuple[int, str]:
+    return run.run.config["model"]["vocab_size"], str(run.run.config["tokenizer"])
 
 
 def tokens_per_step(run: RunReview) -> int:

@@ -15,13 +15,17 @@ from gptcli.ui.console import wording
 from gptcli.ui.html import inside, samples
 from gptcli.ui.html.bars import memory_bar, parameter_bar
 from gptcli.ui.html.chart import swatch
-from gptcli.ui.html.curves import curves, different_tokens, run_names
+from gptcli.ui.html.curves import curves, different_texts, different_tokens, run_names
 from gptcli.ui.html.page import escaped, page, table
 from gptcli.ui.tables import abbreviated, operations
 
 SHORT_FROM = 1_000_000
 """Counts from here on have three digits and a prefix."""
 _PER_BYTE = "<p>These runs have different tokens, so their validation losses are compared in bits per byte.</p>\n"
+_OTHER_TEXTS = (
+    '<p class="warning">These runs were validated on different texts: their losses do not tell which model is better.'
+    "</p>\n"
+)
 Section = tuple[str, str]
 """Heading and markup."""
 
@@ -187,7 +191,12 @@ def _comparison(review: Review, names: Sequence[str]) -> list[Section]:
     notes = "".join(f'<p class="warning">{escaped(note)}</p>\n' for one in review.runs for note in one.notes)
     different = table(("setting", *map(escaped, names)), settings) if settings else "<p>None.</p>\n"
     return [
-        ("Runs", notes + table(("run", "state", *results), rows, range(2, 11))),
+        (
+            "Runs",
+            notes
+            + (_OTHER_TEXTS if different_texts(review.runs) else "")
+            + table(("run", "state", *results), rows, range(2, 11)),
+        ),
         ("Curves", (_PER_BYTE if different_tokens(review.runs) else "") + curves(review.runs)),
         ("Settings that differ", different),
         ("Last samples", texts),
