@@ -74,8 +74,11 @@ class Choice:
 
     @property
     def only_memorizes(self) -> bool:
-        """Whether the text is too small for more than memorizing: counts of a few characters predict it as well."""
-        return self.best.bits_per_byte >= self.ngram_bits_per_byte
+        """Whether the text is too small for more than memorizing: counts of a few characters predict it as well.
+
+        Not where more time would help.
+        """
+        return not self.best.fills_time and self.best.bits_per_byte >= self.ngram_bits_per_byte
 
     @property
     def best(self) -> Candidate:

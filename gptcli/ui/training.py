@@ -276,7 +276,7 @@ def show_dry_run(output: Output, plan: Plan) -> None:
             }
         )
     else:
-        _show_notes(output, plan)
         output.result(to_toml(plan.config).rstrip())
+        _show_notes(output, plan)  # last, since the config is longer than a terminal
     if plan.refusal:
         raise plan.refusal

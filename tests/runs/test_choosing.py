@@ -109,6 +109,14 @@ def test_a_model_with_dropout_is_timed_with_it(tmp_path: Path, monkeypatch: pyte
     assert best.pace.step == pytest.approx(3 * flops / FLOPS_PER_SECOND)
 
 
+def test_a_text_that_is_too_small_is_told(text: Dataset, tmp_path: Path, paces: list[str]) -> None:
+    """A short time is no reason: a larger text would not help there."""
+    small = small_dataset(tmp_path, "".join(f"{number * number} and {number}\n" for number in range(500)))
+    for dataset, time, told in ((small, "2m", True), (small, "0.3s", False), (text, "2m", False), (text, "1s", False)):
+        notes = made(dataset, tmp_path, {"train.max_time": time}).notes
+        assert any("too small to learn" in note for note in notes) == told, (dataset.name, time)
+
+
 def test_models_that_would_hardly_learn_are_not_measured(text: Dataset, tmp_path: Path, paces: list[str]) -> None:
     assert made(text, tmp_path, {"train.max_time": "2s"}).choice is not None
     assert "medium" not in paces
