@@ -195,7 +195,7 @@ def _conclude(run: Run, signum: int, output: Output, *, restarts: bool) -> None:
 
     end = run.end
     if output.as_json:
-        facts = ("tokens", "best_val_loss", "best_step", "val_loss", "seconds", "stopped")
+        facts = ("tokens", "best_val_loss", "best_bits_per_byte", "best_step", "val_loss", "seconds", "stopped")
         output.json({"run": str(run.path), "steps": end.step} | {name: getattr(end, name) for name in facts})
     if end.stopped == "interrupted":
         saved = "saved" if end.step else "before there was anything to save"

@@ -143,8 +143,7 @@ def _require_place(path: Path, to: Format, *, force: bool) -> None:
 
     `force` replaces only an earlier export, so that a mistyped path never deletes a text, a run or a home folder.
     """
-    if to != "gguf":
-        refuse_impossible_place(path)
+    refuse_impossible_place(path)
     with disk_errors(path):
         if problem := _foreign(path, to):
             raise StorageError(f"{problem}, so it was not replaced.", _ELSEWHERE)

@@ -43,9 +43,10 @@ def perplexity(loss: float) -> float:
     return math.exp(loss) if loss < MAX_EXPONENT else math.inf
 
 
-def loss_in_words(loss: float) -> str:
-    """A loss in nats per token as text, with its perplexity."""
-    return f"{loss:.4f} nats per token (perplexity {perplexity(loss):.2f})"
+def loss_in_words(loss: float, bits_per_byte: float | None = None) -> str:
+    """A loss in nats per token as text, with its perplexity, and with the bits per byte that it is, where given."""
+    bits = "" if bits_per_byte is None else f", {bits_per_byte:.2f} bits per byte"
+    return f"{loss:.4f} nats per token (perplexity {perplexity(loss):.2f}{bits})"
 
 
 def bits_per_unit(loss: float, tokens: int, units: int) -> float:

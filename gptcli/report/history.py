@@ -11,6 +11,9 @@ from gptcli.checkpoints import names
 from gptcli.runs.tensorboard import session_starts
 from gptcli.untrusted import strict_json
 
+END_BYTES = 4 << 20
+"""Bytes at the end of a log in which its last evaluation is looked for: about 20,000 logged steps."""
+
 
 @dataclass(frozen=True)
 class LoggedStep:
@@ -73,6 +76,26 @@ def read_history(run: Path) -> History:
     last = max((found[-1].step for found in (steps, evaluations, samples) if found), default=0)
     resumes = tuple(step for step in session_starts(run) if 0 < step < last)
     return History(tuple(steps), tuple(evaluations), tuple(samples), resumes)
+
+
+def logged_bits_per_nat(run: Path) -> float | None:
+    """The bits per byte that one nat per token is, by the last evaluation in a run's log; None if it names none.
+
+    This depends on the dataset alone. Only the end of the log is read: a run may have logged a million steps.
+    """
+    path = run / names.METRICS
+    end = b""
+    if path.is_file():
+        with suppress(OSError), open(path, "rb") as log:
+            log.seek(max(0, path.stat().st_size - END_BYTES))
+            end = log.read(END_BYTES)
+    while (found := end.rfind(b'"val/bpb"')) >= 0:
+        begin = end.rfind(b"\n", 0, found) + 1
+        with suppress(ValueError, KeyError, TypeError, ArithmeticError):
+            line = strict_json(end[begin:].split(b"\n", 1)[0])
+            return float(line["val/bpb"]) / float(line["val/loss"])
+        end = end[:begin]
+    return None
 
 
 def _add(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +19,7 @@ from gptcli.config import differences
 from gptcli.errors import ModelFolderError
 from gptcli.interop.hub import model_name
 from gptcli.model.cost import parameter_count, training_flops
+from gptcli.report.history import logged_bits_per_nat
 from gptcli.report.model import Basis, ModelReport, describe_model
 from gptcli.runs.budget import why_finished
 from gptcli.untrusted import strict_json
@@ -43,6 +46,8 @@ class RunSummary:
     max_steps: int | None = None
     best_val_loss: float | None = None
     best_step: int | None = None
+    best_bits_per_byte: float | None = None
+    """`best_val_loss` in bits per byte, which do not depend on the tokenizer; None if the log names none."""
     bytes: int = 0
     """Size of the folder."""
     problem: str = ""
@@ -53,6 +58,8 @@ class RunSummary:
 class Evaluation:
     step: int
     val_loss: float
+    """Nats per token."""
+    bits_per_byte: float | None = None
 
 
 @dataclass(frozen=True)
@@ -104,6 +111,8 @@ class Comparison:
     results: tuple[Difference, ...]
     evaluations: tuple[tuple[Evaluation, ...], tuple[Evaluation, ...]]
     """Validation losses of the two runs."""
+    different_tokens: bool = False
+    """Whether a loss per token does not say which run is better, as the tokenizers differ."""
     kind: str = "comparison"
 
 
@@ -169,6 +178,7 @@ def compare_runs(one: Path, other: Path) -> Comparison:
         "tokens_per_parameter",
         "step",
         "best_val_loss",
+        "best_bits_per_byte",
         "best_step",
         "state",
         "bytes",
@@ -178,7 +188,27 @@ def compare_runs(one: Path, other: Path) -> Comparison:
     return Comparison(
         *(a, b, tuple(config), tuple(item for item in results if item.one != item.other)),
         evaluations=(tuple(curves[0]), tuple(curves[1])),
+        different_tokens=different_tokens([run.config.model_dump(mode="json") for run in runs]),
     )
+
+
+def different_tokens(configs: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether runs have different tokenizers, so that a loss per token says nothing about which one is better."""
+    return len(set(map(_tokens, configs))) > 1
+
+
+def different_texts(runs: Sequence[RunReport]) -> bool:
+    """Whether runs were trained and validated on different texts: by their fingerprints, or their names where a
+    fingerprint depends on the tokenizer."""
+    return any(
+        one.data_fingerprint != other.data_fingerprint
+        and (_tokens(one.config) == _tokens(other.config) or one.data != other.data)
+        for one, other in combinations(runs, 2)
+    )
+
+
+def _tokens(config: Mapping[str, Any]) -> tuple[int, str]:
+    return config["model"]["vocab_size"], str(config["tokenizer"])
 
 
 def evaluations(metrics: Path) -> list[Evaluation]:
@@ -192,7 +222,9 @@ def evaluations(metrics: Path) -> list[Evaluation]:
                 continue  # parsing every logged step of a long run would take half a minute
             with suppress(ValueError, KeyError, TypeError):
                 values = strict_json(line)
-                found.append(Evaluation(int(values["step"]), float(values["val/loss"])))
+                bits = values.get("val/bpb")
+                bits = float(bits) if isinstance(bits, int | float) else None
+                found.append(Evaluation(int(values["step"]), float(values["val/loss"]), bits))
     return found
 
 
@@ -210,6 +242,8 @@ def _summary(run: StoredRun, progress: Progress | None) -> RunSummary:
     counters = progress or _counters_without_checkpoint(run.path)
     model = run.config.model
     parameters = parameter_count(model)
+    best = counters.best_val_loss
+    bits_per_nat = None if best is None else logged_bits_per_nat(run.path)
     return RunSummary(
         name=model_name(run.path),
         path=str(run.path),
@@ -221,8 +255,9 @@ def _summary(run: StoredRun, progress: Progress | None) -> RunSummary:
         tokens_per_parameter=progress.tokens / parameters if progress else None,
         step=counters.step,
         max_steps=run.config.train.max_steps,
-        best_val_loss=counters.best_val_loss,
+        best_val_loss=best,
         best_step=counters.best_step,
+        best_bits_per_byte=None if best is None or bits_per_nat is None else best * bits_per_nat,
         bytes=_size(run.path),
     )
 

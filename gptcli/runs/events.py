@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gptcli.checkpoints.checkpoint import Progress
+from gptcli.dataset.folder import Dataset
 from gptcli.generation.norms import LayerNorms
 from gptcli.runs.budget import StopReason
 from gptcli.runs.plan import Plan
+from gptcli.training.evaluation import bits_per_byte
 from gptcli.training.update import Figures
 
 
@@ -123,7 +125,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Rescheduled:
-    """The schedule ends at another step, so that it ends with `train.max_time`; not logged."""
+    """The schedule now ends at `max_steps`, by the pace of this session; not logged."""
 
     step: int
     max_steps: int
@@ -141,18 +143,22 @@ class RunFinished:
     """The last validation loss."""
     best_val_loss: float | None
     best_step: int | None
+    best_bits_per_byte: float | None
+    """The best validation loss in bits per byte, which do not depend on the tokenizer."""
 
     @classmethod
-    def after(cls, progress: Progress, stopped: StopReason, *, seconds: float) -> RunFinished:
+    def after(cls, progress: Progress, stopped: StopReason, dataset: Dataset, *, seconds: float) -> RunFinished:
         """The end of a session with these counters."""
+        best = progress.best_val_loss
         return cls(
             step=progress.step,
             tokens=progress.tokens,
             seconds=seconds,
             stopped=stopped,
             val_loss=progress.val_loss,
-            best_val_loss=progress.best_val_loss,
+            best_val_loss=best,
             best_step=progress.best_step,
+            best_bits_per_byte=None if best is None else bits_per_byte(best, dataset),
         )
 
 

@@ -61,4 +61,4 @@ def tidy_up(plan: Plan, progress: Progress, reason: StopReason) -> RunFinished:
         remove_half_written(run)
         prune_checkpoints(run.path, plan.config.train.keep_checkpoints)
         write_card(run, plan.dataset, progress)
-    return RunFinished.after(progress, reason, seconds=progress.seconds)
+    return RunFinished.after(progress, reason, plan.dataset, seconds=progress.seconds)

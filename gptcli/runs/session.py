@@ -10,6 +10,7 @@ from functools import partial
 
 from gptcli.checkpoints.checkpoint import Progress, discard_checkpoints
 from gptcli.checkpoints.run_folder import update_config, write_card
+from gptcli.config import with_train
 from gptcli.errors import NonFiniteError, StorageError
 from gptcli.runs.budget import EVALUATIONS_TO_TURN, StopReason, budget_end
 from gptcli.runs.decision import Resume
@@ -28,7 +29,6 @@ from gptcli.runs.events import (
     SaveFailed,
     StepMetrics,
 )
-from gptcli.runs.fitting import with_train
 from gptcli.runs.layers import measure_layers
 from gptcli.runs.logs import MetricsLog
 from gptcli.runs.opening import open_folder, remove_half_written, starting_trainer, tidy_up
@@ -82,7 +82,7 @@ def carry_out(plan: Plan, should_stop: Callable[[], bool] = never, team: Team = 
             saving,
             should_stop=should_stop,
             pays_compiling=plan.pays_compiling_on_cpu,
-            most_steps=plan.most_steps,
+            steps_limit=plan.steps_limit,
         )
         try:
             for event in session.fit():
@@ -111,7 +111,7 @@ class Session:
         *,
         should_stop: Callable[[], bool],
         pays_compiling: bool = False,
-        most_steps: int | None = None,
+        steps_limit: int | None = None,
     ) -> None:
         self.config = trainer.config.train
         assert self.config.eval_every, "the config is not complete"
@@ -122,8 +122,9 @@ class Session:
         self.saving = saving
         self.should_stop = should_stop
         self.pays_compiling = pays_compiling
-        self.most_steps = most_steps
         self._timetable: Timetable | None = None
+        if steps_limit is not None and self.config.max_time:
+            self._timetable = Timetable(self.config.max_time, steps_limit)
         self._began = time.perf_counter() - progress.seconds  # as if all sessions had been one
         self.seconds_at_step = progress.seconds
         self._training_loss = float("inf")
@@ -134,8 +135,6 @@ class Session:
         try:
             yield from self._compile()
             yield from self._begin()
-            if self.most_steps:
-                self._timetable = Timetable(self.config, self.most_steps, self.progress.step, self.seconds)
             while not (reason := self.stop_reason()):
                 yield from self._step()
                 yield from self.saving.report()
@@ -152,7 +151,7 @@ class Session:
             raise NonFiniteError(error.message, hint) from error
         if self.saving.best_weights_error:
             raise self.saving.best_weights_error
-        yield RunFinished.after(self.progress, reason, seconds=self.seconds)
+        yield RunFinished.after(self.progress, reason, self.trainer.dataset, seconds=self.seconds)
 
     def _begin(self) -> Iterator[Event]:
         """Make up for an interrupted evaluation; evaluate and save pretrained weights before any update."""
@@ -177,9 +176,9 @@ class Session:
             yield Heartbeat(self.progress.step)
         if self.due(self.eval_every):
             yield from self.evaluate()
-            yield from self._keep_to_time()
         yield from self._sample()
         if self.due(self.save_every) and not self.progress.evaluation_pending:
+            yield from self._keep_to_time()
             yield from self.save()
 
     def _sample(self) -> Iterator[SampleDrawn]:
@@ -248,9 +247,13 @@ class Session:
             )
 
     def _keep_to_time(self) -> Iterator[Event]:
-        """Let the schedule end with the stated time, where updates are slower or faster than was measured."""
-        if self._timetable is None or self.stop_reason():
+        """Let the schedule end with the stated time, where updates are slower or faster than was planned.
+
+        The checkpoint that is saved next is the first by the new number, which is stored before.
+        """
+        if self._timetable is None or self.budget_end():
             return
+        self.trainer.check_finite()  # waits for the device, so that the clock counts all updates
         step = self.progress.step
         max_steps = self._timetable.max_steps(self.trainer.max_steps, step, self.seconds)
         if max_steps and (yield from self.saving.config(with_train(self.trainer.config, max_steps=max_steps), step)):

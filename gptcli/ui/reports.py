@@ -84,6 +84,7 @@ def _run(report: RunReport) -> list[RenderableType]:
         ("tokens", report.tokens),
         ("time", f"{report.seconds:,.0f} s"),
         ("best loss", _loss_at(summary.best_val_loss, summary.best_step)),
+        ("bits per byte", _bits(summary)),
         ("last loss", _loss_at(report.val_loss, None)),
         ("recipe", _recipe(report.config)),
         ("checkpoints", ", ".join(f"{step:,}" for step in report.checkpoints) or None),
@@ -111,11 +112,16 @@ def _loss_at(loss: float | None, step: int | None) -> str | None:
     return f"{loss:.4f}" + ("" if step is None else f" at step {step:,}")
 
 
+def _bits(summary: RunSummary) -> str | None:
+    """The best validation loss in bits per byte, of three decimals, as the plan's table of models has them."""
+    return None if summary.best_bits_per_byte is None else f"{summary.best_bits_per_byte:.3f}"
+
+
 def _run_list(report: RunList) -> RenderableType:
     columns = [
         *left("run", "preset"),
         *right("params", "step", "tokens", "FLOPs", "per param"),
-        *right("best loss", "size"),
+        *right("best loss", "bits/byte", "size"),
         *left("state"),
     ]
     rows = [
@@ -128,12 +134,13 @@ def _run_list(report: RunList) -> RenderableType:
             _brief(run.flops),
             run.tokens_per_parameter,
             _loss_at(run.best_val_loss, None),
+            _bits(run),
             size(run.bytes),
             run.problem or run.state,
         )
         for run in report.runs
     ]
-    return table(f"Runs in {report.root}", columns, rows)
+    return table(f"Runs in {report.root}", columns, rows, spare=("per param", "FLOPs", "tokens", "preset"))
 
 
 def _brief(count: int | None) -> str | None:
@@ -141,7 +148,7 @@ def _brief(count: int | None) -> str | None:
 
 
 def _steps(run: RunSummary) -> str:
-    return f"{run.step or 0:,}" + (f" / {run.max_steps:,}" if run.max_steps else "")
+    return f"{run.step or 0:,}" + (f"/{run.max_steps:,}" if run.max_steps else "")
 
 
 def _comparison(report: Comparison) -> list[RenderableType]:
@@ -160,15 +167,20 @@ def _comparison(report: Comparison) -> list[RenderableType]:
 
 
 def _curves(report: Comparison, one: str, other: str) -> list[RenderableType]:
-    """Both validation losses in one plot, if both runs were evaluated."""
-    lines, marks = ([(float(item.step), item.val_loss) for item in run] for run in report.evaluations)
+    """Both validation losses in one plot, if both runs were evaluated; bits per byte where the tokens differ."""
+    per_byte = report.different_tokens
+    losses = (
+        [(item.step, item.bits_per_byte if per_byte else item.val_loss) for item in run] for run in report.evaluations
+    )
+    lines, marks = ([(float(step), loss) for step, loss in run if loss is not None] for run in losses)
     if not lines or not marks:
         return []
     x_end = max(int(step) for step, _ in (*lines, *marks))
     drawn = curve(lines, marks, x_end=x_end, width=PLOT_WIDTH, height=PLOT_HEIGHT) + axis(x_end=x_end, width=PLOT_WIDTH)
     chart = Text("\n".join(drawn), "cyan", no_wrap=True)
     chart.highlight_regex(MARK, "yellow")
-    return [Group(Text(f"Validation loss: {one} (line) and {other} ({MARK})", "bold"), chart)]
+    unit = " in bits per byte, as the tokens differ" if per_byte else ""
+    return [Group(Text(f"Validation loss{unit}: {one} (line) and {other} ({MARK})", "bold"), chart)]
 
 
 def _shortened(value: object) -> object:

@@ -15,6 +15,8 @@ from gptcli.errors import with_prefix
 from gptcli.ui.console import one_line
 
 Align = Literal["left", "right"]
+GAP = 2
+"""Terminal columns between two columns of a table: the padding of one, and the place of a line."""
 Column = tuple[str, Align]
 
 
@@ -34,32 +36,51 @@ def table(
     rows: Iterable[Sequence[object]],
     *,
     total: Sequence[object] | None = None,
+    spare: Sequence[str] = (),
 ) -> Group:
     """A title and a table with a head; numbers get thousands separators, and None is a dash.
 
     `total` is a separate last row. On a narrow terminal the last left-aligned column is folded, but not the first one;
-    if the table is still too wide, all columns are. Cells are never cut.
+    if the table is still too wide, columns named in `spare` are left out one after another, which a line below says,
+    and if that is not enough, all columns are folded. Cells are never cut.
     """
-    names = [Text(one_line(name)) for name, _ in columns]
     lines = [[cell(value) for value in row] for row in rows]
     last = None if total is None else [cell(value) for value in total]
-    flexible = max((place for place, (_, align) in enumerate(columns) if align == "left"), default=0)
-    stiff = [place != flexible or place == 0 for place in range(len(columns))]
-    texts = zip(*[names, *lines, *([last] if last else [])], strict=True)
-    least = [max(_width(text, whole=whole) for text in column) for column, whole in zip(texts, stiff, strict=True)]
+    forms = []
+    for count in range(len(spare) + 1):
+        kept = [place for place, (name, _) in enumerate(columns) if name not in spare[:count]]
+        parts = ([row[place] for place in kept] for row in (*lines, *([last] if last else [])))
+        forms.append(_Form([columns[place] for place in kept], list(parts), has_total=last is not None))
+    return Group(_heading(title), _Fitting(forms, spare))
 
-    def made(no_wraps: Sequence[bool]) -> Table:
-        form = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-        for name, (_, align), no_wrap in zip(names, columns, no_wraps, strict=True):
-            form.add_column(name, justify=align, no_wrap=no_wrap, overflow="fold")
-        for line in lines:
-            form.add_row(*line)
-        if last:
-            form.add_section()
-            form.add_row(*last, style="bold")
-        return form
 
-    return Group(_heading(title), _Fitting(sum(least) + len(least) - 1, made(stiff), made([False] * len(columns))))
+class _Form:
+    """The columns and cells of a table, of which the last row may be the total."""
+
+    def __init__(self, columns: Sequence[Column], rows: Sequence[Sequence[Text]], *, has_total: bool) -> None:
+        self._names = [Text(one_line(name)) for name, _ in columns]
+        self._aligns = [align for _, align in columns]
+        self._rows, self._has_total = rows, has_total
+        flexible = max((place for place, align in enumerate(self._aligns) if align == "left"), default=0)
+        self._stiff = [place != flexible or place == 0 for place in range(len(columns))]
+        cells = zip(*[self._names, *rows], strict=True)
+        least = [
+            max(_width(text, whole=whole) for text in column) for column, whole in zip(cells, self._stiff, strict=True)
+        ]
+        self.width = sum(least) + GAP * (len(least) - 1)
+        """Terminal columns in which only the last left-aligned column is folded."""
+
+    def table(self, *, folded: bool) -> Table:
+        """The table; with `folded` every column may be."""
+        made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+        for name, align, stiff in zip(self._names, self._aligns, self._stiff, strict=True):
+            made.add_column(name, justify=align, no_wrap=stiff and not folded, overflow="fold")
+        for number, row in enumerate(self._rows, 1):
+            is_total = self._has_total and number == len(self._rows)
+            if is_total:
+                made.add_section()
+            made.add_row(*row, style="bold" if is_total else None)
+        return made
 
 
 def _width(text: Text, *, whole: bool) -> int:
@@ -68,13 +89,18 @@ def _width(text: Text, *, whole: bool) -> int:
 
 
 class _Fitting:
-    """A table that is `width` terminal columns wide, and its narrow form for smaller terminals."""
+    """The first of several forms of a table that fits into the terminal, or the last one, folded."""
 
-    def __init__(self, width: int, table: Table, narrow: Table) -> None:
-        self._width, self._table, self._narrow = width, table, narrow
+    def __init__(self, forms: Sequence[_Form], spare: Sequence[str]) -> None:
+        """Each form but the first lacks one more column of `spare`."""
+        self._forms, self._spare = forms, spare
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield self._table if self._width <= options.max_width else self._narrow
+        fits = [form.width <= options.max_width for form in self._forms]
+        chosen = fits.index(True) if any(fits) else len(fits) - 1
+        yield self._forms[chosen].table(folded=not fits[chosen])
+        if chosen:
+            yield Text(f"On a wider terminal also: {', '.join(self._spare[:chosen])}.", "dim")
 
 
 def facts(title: str, rows: Iterable[tuple[str, object]]) -> Group:

@@ -29,7 +29,7 @@ from gptcli.runs.events import (
 )
 from gptcli.runs.plan import Plan
 from gptcli.runs.time_left import TimeLeft
-from gptcli.ui.chart import MARK, Points
+from gptcli.ui.chart import Points
 from gptcli.ui.choice import choice_facts, choice_table
 from gptcli.ui.console import Output, live_display, on_terminal, printable, wording
 from gptcli.ui.live_frames import LiveFrames
@@ -154,9 +154,9 @@ class _Progress:
 
     def _take_schedule(self, event: Rescheduled) -> None:
         if not self._rescheduled:
-            pace = "longer" if event.max_steps < self._max_steps else "less time"
-            text = f"Updates take {pace} than was measured: {event.max_steps:,} steps fit into the time."
-            self._print(Text(f"{text} The schedule ends with them, and follows the speed of the machine from now on."))
+            pace = "take longer" if event.max_steps < self._max_steps else "are faster"
+            text = f"Updates {pace} than planned: the schedule now ends at step {event.max_steps:,}"
+            self._print(Text(f"{text}, and follows the speed of the machine from here on."))
         self._rescheduled, self._max_steps = True, event.max_steps
 
     def _end_save(self, step: int) -> None:
@@ -208,7 +208,7 @@ class _Progress:
         if self._evaluating and with_phase:
             shown.append(("evaluating", f"{self._evaluating.done / self._evaluating.total:.0%}"))
         elif self._eval and with_evaluation:
-            shown.append((f"{MARK} val" if self._val_losses and self.live else "val", f"{self._eval.loss:.4f}"))
+            shown.append(("val", f"{self._eval.loss:.4f}"))
             shown.append(("best", f"{self._eval.best_loss:.4f} at {self._eval.best_step:,}"))
         if self._step:
             shown.append(("lr", f"{self._step.lr:.2e}"))
@@ -228,7 +228,7 @@ class _Progress:
             step=self._now,
             clock=self._clock(),
             phase=self._phase(),
-            figures=self._figures(with_phase=False),
+            figures=dict(self._figures(with_phase=False)),
             sample=self._sample,
             notice=self.notice,
             losses=self._losses,
@@ -241,7 +241,8 @@ def summary(end: RunFinished) -> str:
     why = {"max_steps": "", "max_time": " (the time is up)", "patience": " (no better loss for a while)"}
     text = f"Done: {counted(end.step, 'step')} in {clock_time(end.seconds)}{why.get(end.stopped, '')}."
     if end.best_val_loss is not None:
-        text += f" Best validation loss {loss_in_words(end.best_val_loss)} at step {end.best_step:,}."
+        best = loss_in_words(end.best_val_loss, end.best_bits_per_byte)
+        text += f" Best validation loss {best} at step {end.best_step:,}."
     return text
 
 

@@ -1,7 +1,7 @@
 """One frame of the live display of a training: lines of text that fit into a terminal.
 
 step 600/1,000 ━━━━━━━━━━━━━━━━━━━━──────────── 0:12 left
-evaluating 40%  loss 2.1034  ● val 2.2210  best 2.2210 at 550  lr 1.00e-03  tok/s 12,346
+evaluating 40%   loss 2.1034   ● val 2.2210   best 2.2210 at 550  lr 1.00e-03  tok/s 12,346
 (the loss curve with its axes)
 ── sample at step 550 ──
 (its first lines)
@@ -9,7 +9,7 @@ evaluating 40%  loss 2.1034  ● val 2.2210  best 2.2210 at 550  lr 1.00e-03  to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -30,6 +30,9 @@ ECHO_WIDTH = 3
 FALL_SHARE = 0.03
 """Share of the steps so far, from the first one, that the curve leaves out: their steep fall would flatten the rest."""
 SHORTEST_BAR = 4
+LONGEST_PHASE = len("evaluating 100%")
+WIDEST = {"loss": "10.0000", "val": "10.0000", "best": "10.0000 at ", "lr": "1.00e-03", "tok/s": "1,000,000"}
+"""The figures of a frame and their widest usual values: each has a place, so that nothing moves when it changes."""
 
 
 @dataclass
@@ -41,7 +44,8 @@ class Frame:
     clock: str = ""
     """The time left; "" if it is not known."""
     phase: str = ""
-    figures: Sequence[tuple[str, str]] = ()
+    figures: Mapping[str, str] = field(default_factory=dict)
+    """Those of `WIDEST` that are known."""
     sample: tuple[int, str] | None = None
     """Step and text of the latest sample."""
     notice: str = ""
@@ -51,18 +55,18 @@ class Frame:
 
     def key(self) -> object:
         """A value that changes whenever the frame does."""
-        figures = tuple(self.figures)
+        figures = tuple(self.figures.items())
         return (self.step, self.clock, self.phase, figures, self.sample, self.notice, self.losses.added)
 
     def lines(self, console: Console) -> list[Text]:
         """The lines for a terminal, none wider than it, and not more than it has."""
         columns, ascii_only = max(1, console.width - ECHO_WIDTH), console.options.ascii_only
-        lines = [self._head(columns, ascii_only=ascii_only), *_figure_lines(self.phase, self.figures, columns)]
+        lines = [self._head(columns, ascii_only=ascii_only), *self._figures(columns, ascii_only=ascii_only)]
         notice = [*Text(self.notice, "yellow").wrap(console, columns)] if self.notice else []
         room = console.height - len(lines) - len(notice) - 1  # the cursor's line
         sample = self._sample(console, columns, room)
         height = min(max(console.height - LINES_BESIDE_CURVE, LOWEST_CURVE), HIGHEST_CURVE)
-        height = min(height, max(room - len(sample) - 2, LOWEST_CURVE if not sample else 0))
+        height = min(height, room - len(sample) - 2)
         if self.losses and not ascii_only and height >= LOWEST_CURVE - 2:
             lines += self._curve(columns, height)
         return [*lines, *sample, *notice][: max(1, console.height)]
@@ -75,6 +79,16 @@ class Frame:
         done = round(bar * min(1.0, self.step / self.max_steps)) if self.max_steps else 0
         full, empty = ("#", "-") if ascii_only else ("━", "─")
         return Text.assemble(begin, (full * done, "magenta"), (empty * (bar - done), "dim"), end, no_wrap=True)
+
+    def _figures(self, columns: int, *, ascii_only: bool) -> list[Text]:
+        """The phase and the figures, as many on a line as fit; a place is kept for those that are not known yet."""
+        items = [Text(self.phase.ljust(LONGEST_PHASE), "green")]
+        for name, widest in WIDEST.items():
+            shown = f"{MARK} {name}" if name == "val" and not ascii_only else name
+            width = len(widest) + (len(f"{self.max_steps:,}") if name == "best" else 0)
+            value = self.figures.get(name, "-" if ascii_only else "–")
+            items.append(Text.assemble((f"{shown} ", "dim"), (value.ljust(width), "bold")))
+        return _packed(items, columns)
 
     def _curve(self, columns: int, height: int) -> list[Text]:
         settled = self.losses.since(FALL_SHARE * self.step) or self.losses.since(0)
@@ -106,10 +120,8 @@ def _drawn(
     return (*lines, *axis(x_end=max_steps, width=columns))
 
 
-def _figure_lines(phase: str, figures: Sequence[tuple[str, str]], columns: int) -> list[Text]:
-    """The phase and the figures, as many on a line as fit; no figure is parted."""
-    items = [Text(phase, "green")] if phase else []
-    items += [Text.assemble((f"{name} ", "dim"), (value, "bold")) for name, value in figures]
+def _packed(items: Sequence[Text], columns: int) -> list[Text]:
+    """Items on lines, as many as fit on each; none is parted."""
     lines: list[Text] = []
     for item in items:
         if lines and lines[-1].cell_len + 2 + item.cell_len <= columns:
@@ -118,5 +130,6 @@ def _figure_lines(phase: str, figures: Sequence[tuple[str, str]], columns: int) 
             lines.append(item)
     for line in lines:
         line.no_wrap = True
+        line.rstrip()
         line.highlight_regex(MARK, "yellow")
     return lines

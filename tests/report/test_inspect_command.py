@@ -17,11 +17,12 @@ from gptcli.cli.app import app
 from gptcli.config import ModelConfig
 from gptcli.interop.huggingface import config_to_hf
 from gptcli.report import text as text_report
-from gptcli.report.run import Comparison, Difference, RunSummary, evaluations
+from gptcli.report.run import Comparison, Difference, RunList, RunSummary, evaluations
 from gptcli.ui.chart import MARK
 from gptcli.ui.console import Output
 from gptcli.ui.reports import show_report
 from tests.conftest import CommandLine, Result
+from tests.runs.small_runs import series
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +124,49 @@ def test_list_of_runs(workplace: Path) -> None:
     assert all(run["bytes"] > 10**6 and run["best_val_loss"] < 6 for run in found["runs"])
 
 
+def test_bits_per_byte(workplace: Path) -> None:
+    for run in inspected(workplace, "runs")["runs"]:
+        expected = series(workplace / run["path"], "val/bpb")[run["best_step"]]
+        assert run["best_bits_per_byte"] == pytest.approx(expected, rel=1e-12)
+        for shown in (inspect(workplace, "runs").stdout, inspect(workplace, run["path"]).stdout):
+            assert f" {expected:.3f}" in shown
+
+
+@pytest.mark.parametrize(
+    "log", [None, b"", b'{"step": 2, "val/loss": 0, "val/bpb": 1}\n', b'\x00 "val/bpb" [', b'"val/bpb"']
+)
+def test_a_log_without_bits_per_byte_leaves_the_cell_empty(workplace: Path, tmp_path: Path, log: bytes | None) -> None:
+    shutil.copytree(workplace / "runs/book", tmp_path / "runs/book")
+    path = tmp_path / "runs/book/metrics.jsonl"
+    path.unlink()
+    if log is not None:
+        path.write_bytes(log)
+    (found,) = inspected(tmp_path, "runs")["runs"]
+    assert found["best_bits_per_byte"] is None
+    assert found["best_val_loss"] is not None
+    assert re.search(r"book .* – ", inspect(tmp_path, "runs").stdout)
+
+
+def test_the_list_of_runs_fits_into_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one line for each run: a narrow terminal leaves out what matters least, and says so."""
+    name, figures = "tinyshakespeare", {"parameters": 747_136, "tokens": 3_190_000, "flops": 10**13}
+    summary = RunSummary(
+        *(name, f"runs/{name}", "resumable", "tiny"), **figures, tokens_per_parameter=4.27, step=1_234, max_steps=5_678,
+        best_val_loss=1.4988, best_step=1_234, best_bits_per_byte=2.1623, bytes=15_200_000,
+    )  # fmt: skip
+    monkeypatch.setenv("COLUMNS", "80")
+    show_report(RunList("runs", (summary, summary)), Output())
+    title, _, _, *rows, last = capsys.readouterr().out.splitlines()
+    assert title == "Runs in runs"
+    assert len(rows) == 2
+    assert all(
+        max(map(len, (*rows, last))) <= 80 and word in rows[0] for word in (name, "1.4988", "2.162", "resumable")
+    )
+    assert "preset" in last
+
+
 def test_a_run_without_checkpoints_shows_its_best_weights(workplace: Path, tmp_path: Path) -> None:
     shutil.copytree(workplace / "runs", tmp_path / "runs")
     with_checkpoints = inspected(tmp_path, "runs/book")["summary"]
@@ -196,10 +240,32 @@ def test_differences_of_two_runs(workplace: Path) -> None:
     assert results["tokens"] == (2 * 2 * 128, 2 * 128)
     assert results["flops"][0] == 2 * results["flops"][1] > 0
     assert "best_val_loss" in results
+    assert results["best_bits_per_byte"][0] < results["best_bits_per_byte"][1]
     assert [[item["step"] for item in run] for run in found["evaluations"]] == [[1, 2], [1]]
     shown = inspect(workplace, "runs/book", "runs/other").stdout
     assert MARK in shown
     assert "book (line) and other" in shown
+
+
+def test_losses_of_other_tokens_are_compared_in_bits_per_byte(
+    workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alike = inspected(workplace, "runs/book", "runs/other")
+    assert not alike["different_tokens"]
+    assert "bits per byte, as" not in inspect(workplace, "runs/book", "runs/other").stdout
+    shutil.copytree(workplace / "runs/book", tmp_path / "words")
+    config = (tmp_path / "words/gptcli.toml").read_text()
+    assert 'kind = "char"' in config
+    (tmp_path / "words/gptcli.toml").write_text(config.replace('kind = "char"', 'kind = "bpe"'))
+    book = str(workplace / "runs/book")
+    found = inspected(tmp_path, book, "words")
+    assert found["different_tokens"]
+    bits = series(workplace / "runs/book", "val/bpb")
+    assert {item["step"]: item["bits_per_byte"] for item in found["evaluations"][0]} == bits
+    shown = inspect(tmp_path, book, "words").stdout
+    assert "in bits per byte" in shown
+    highest = next(line for line in shown.splitlines() if "┤" in line)
+    assert highest.split("┤")[0].strip() == f"{max(bits.values()):.2f}"
 
 
 def test_a_digest_leaves_room_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:

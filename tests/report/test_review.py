@@ -14,7 +14,8 @@ import pytest
 import gptcli
 from gptcli.errors import UsageError
 from gptcli.generation.positions import MOST_DISTANCES, position_encoding
-from gptcli.report.history import read_history
+from gptcli.report import history
+from gptcli.report.history import logged_bits_per_nat, read_history
 from gptcli.report.review import Review
 from gptcli.storage import FolderLock
 from tests.model.reference import random_model, sinusoid
@@ -67,6 +68,16 @@ def test_a_log_with_damage(run: Path, tmp_path: Path) -> None:
     assert (step.step, step.loss, step.lr, step.grad_norm, step.tokens_per_second) == (1, None, 0.1, None, None)
     assert [(one.step, one.loss, one.bits_per_byte) for one in history.evaluations] == [(2, 1.5, None)]
     assert (history.samples, history.resumes) == ((), ())
+
+
+def test_bits_per_nat_come_from_the_end_of_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From its last sound evaluation, and without reading what a long training logged before."""
+    evaluations = ['{"step": 2, "val/loss": 2.0, "val/bpb": 3.0}', '{"step": 4, "val/loss": 1.0, "val/bpb": 1.25}']
+    log = [*evaluations, '{"step": 5, "train/loss": 1}', '{"step": 6, "val/loss": null, "val/bpb": 9}', '{"val/bpb": 1']
+    (tmp_path / "metrics.jsonl").write_text("\n".join(log), encoding="utf-8")
+    assert logged_bits_per_nat(tmp_path) == 1.25
+    monkeypatch.setattr(history, "END_BYTES", len("\n".join(log[1:])) - 1)
+    assert logged_bits_per_nat(tmp_path) is None
 
 
 def test_inside_one_run(reviewed: Review) -> None:

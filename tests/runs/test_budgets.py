@@ -233,7 +233,7 @@ def test_patience(dataset: Dataset, tmp_path: Path, validation: list[float]) -> 
     flags = {"train.eval_every": 2, "train.patience": 3, "train.save_every": 4}
     events = run(dataset, path, flags)
     reached = Progress(step=10, tokens=640, val_loss=2.7, best_val_loss=2.5, best_step=4)
-    assert end(events) == RunFinished.after(reached, "patience", seconds=end(events).seconds)
+    assert end(events) == RunFinished.after(reached, "patience", dataset, seconds=end(events).seconds)
     assert steps_of(events, CheckpointSaved) == [4, 8, 10]
     best = open_model(path)
     assert (best.step, best.val_loss) == (4, 2.5)

@@ -109,12 +109,17 @@ def test_a_model_with_dropout_is_timed_with_it(tmp_path: Path, monkeypatch: pyte
     assert best.pace.step == pytest.approx(3 * flops / FLOPS_PER_SECOND)
 
 
-def test_a_text_that_is_too_small_is_told(text: Dataset, tmp_path: Path, paces: list[str]) -> None:
-    """A short time is no reason: a larger text would not help there."""
+def test_a_text_that_is_too_small(text: Dataset, tmp_path: Path, paces: list[str]) -> None:
+    """A note says so, but not where the time limits the updates: there a larger text would not help."""
     small = small_dataset(tmp_path, "".join(f"{number * number} and {number}\n" for number in range(500)))
-    for dataset, time, told in ((small, "2m", True), (small, "0.3s", False), (text, "2m", False), (text, "1s", False)):
+    for dataset, time, expected in (
+        (small, "2m", True),
+        (small, "0.3s", False),
+        (text, "2m", False),
+        (text, "1s", False),
+    ):
         notes = made(dataset, tmp_path, {"train.max_time": time}).notes
-        assert any("too small to learn" in note for note in notes) == told, (dataset.name, time)
+        assert any("too small to learn" in note for note in notes) == expected, (dataset.name, time)
 
 
 def test_models_that_would_hardly_learn_are_not_measured(text: Dataset, tmp_path: Path, paces: list[str]) -> None:

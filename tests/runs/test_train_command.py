@@ -73,11 +73,19 @@ def test_quiet_prints_the_path_alone() -> None:
 def test_json_is_one_object_with_stable_names() -> None:
     result = train("--json")
     told: dict[str, Any] = json.loads(result.stdout)
-    assert list(told) == ["run", "steps", "tokens", "best_val_loss", "best_step", "val_loss", "seconds", "stopped"]
+    best = ["best_val_loss", "best_bits_per_byte", "best_step"]
+    assert list(told) == ["run", "steps", "tokens", *best, "val_loss", "seconds", "stopped"]
     assert (told["run"], told["steps"], told["tokens"], told["stopped"]) == ("runs/book", 20, 20 * 64, "max_steps")
     losses = series(Path("runs/book"), "val/loss")
     assert told["val_loss"] == losses[20]
     assert told["best_val_loss"] == losses[told["best_step"]] == min(losses.values())
+    assert told["best_bits_per_byte"] == series(Path("runs/book"), "val/bpb")[told["best_step"]]
+
+
+def test_bits_per_byte_of_the_best_loss_also_of_a_finished_run() -> None:
+    for result in (train(), train()):
+        bits = min(series(Path("runs/book"), "val/bpb").values())
+        assert f", {bits:.2f} bits per byte) at step" in result.stderr
 
 
 def test_a_finished_run_says_how_to_train_longer() -> None:

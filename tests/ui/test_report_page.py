@@ -178,12 +178,23 @@ def test_several_runs(run: Path, tmp_path: Path) -> None:
     assert MARKUP not in alike
 
 
-@pytest.mark.parametrize("changed", [{}, {"data": "other"}, {"data_fingerprint": "0" * 64}])
-def test_runs_on_different_texts_are_told_apart(run: Path, changed: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("changed", "differ"),
+    [
+        ({}, False),
+        ({"data": "other"}, False),  # the same text under another name
+        ({"data_fingerprint": "0" * 64}, True),
+        ({"data_fingerprint": "0" * 64, "vocab_size": 500}, False),  # perhaps the same text with other tokens
+        ({"data_fingerprint": "0" * 64, "vocab_size": 500, "data": "other"}, True),
+    ],
+)
+def test_runs_on_different_texts(run: Path, changed: dict[str, Any], differ: bool) -> None:
     both = gptcli.review(run, run)
-    other = replace(both.runs[1], run=replace(both.runs[1].run, **changed))
-    page = report_page(replace(both, runs=(both.runs[0], other)))
-    assert ("different texts" in page) == bool(changed)
+    report, values = both.runs[1].run, dict(changed)
+    config = report.config | {"model": report.config["model"] | {"vocab_size": values.pop("vocab_size", 9)}}
+    one = replace(both.runs[0], run=replace(report, config=config | {"model": config["model"] | {"vocab_size": 9}}))
+    other = replace(both.runs[1], run=replace(report, config=config, **values))
+    assert ("different texts" in report_page(replace(both, runs=(one, other)))) == differ
 
 
 def test_layers_are_curves_where_they_are_logged(review: Review) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -86,8 +87,8 @@ def test_another_number_of_steps(planned: Plan, capsys: pytest.CaptureFixture[st
             display.show(Rescheduled(number, steps))
             display.show(evaluation(number))
     err = capsys.readouterr().err
-    assert err.count("longer than was measured: 800 steps") == 1
-    assert err.count("longer than") == 1
+    assert err.count("now ends at step 800") == 1
+    assert err.count("now ends") == 1
     assert "step 10/800 " in err
     assert "step 20/850 " in err
 
@@ -192,7 +193,7 @@ def test_a_terminal_shows_what_the_training_does(planned: Plan, clock: list[floa
     assert phases == ["compiling", "training", "evaluating 50%", "training", "training", saving, "training"]
 
 
-@pytest.mark.parametrize(("lines", "curve"), [("10", 6), ("24", 10), ("50", 20)])
+@pytest.mark.parametrize(("lines", "curve"), [("10", 4), ("24", 10), ("50", 20)])
 def test_the_curve_is_as_high_as_the_terminal_allows(
     planned: Plan, monkeypatch: pytest.MonkeyPatch, lines: str, curve: int
 ) -> None:
@@ -300,11 +301,12 @@ def test_a_stop_on_a_pipe(planned: Plan, capsys: pytest.CaptureFixture[str]) -> 
         assert "Saving" in capsys.readouterr().err
 
 
-def test_summary() -> None:
+def test_summary(planned: Plan) -> None:
     reached = Progress(step=2500, tokens=1, val_loss=1.9, best_val_loss=1.75, best_step=2000)
-    told = summary(RunFinished.after(reached, "patience", seconds=165.0))
+    told = summary(RunFinished.after(reached, "patience", planned.dataset, seconds=165.0))
     assert all(fact in told for fact in ("2,500 steps", "2:45", "1.7500", "perplexity 5.75", "step 2,000"))
-    told = summary(RunFinished.after(Progress(step=3), "max_steps", seconds=0.2))
+    assert f"{1.75 / math.log(2):.2f} bits per byte" in told, "each token of this text is a byte"
+    told = summary(RunFinished.after(Progress(step=3), "max_steps", planned.dataset, seconds=0.2))
     assert all(fact in told for fact in ("3 steps", "0:00"))
     assert "loss" not in told
 

@@ -33,13 +33,7 @@ def frame(step: int = 600, **changes: object) -> Frame:
         losses.add(number, 5 - number / 300)
     for number in range(50, step + 1, 50):
         val_losses.add(number, 5.1 - number / 300)
-    figures = [
-        ("loss", "2.1034"),
-        ("● val", "2.2210"),
-        ("best", "2.2210 at 550"),
-        ("lr", "1.00e-03"),
-        ("tok/s", "12,346"),
-    ]
+    figures = {"loss": "2.1034", "val": "2.2210", "best": "2.2210 at 550", "lr": "1.00e-03", "tok/s": "12,346"}
     values = {"clock": "0:12", "phase": "evaluating 40%", "figures": figures, "sample": (550, "To be,\tor 漢字" * 40)}
     return Frame(1000, step, losses=losses, val_losses=val_losses, **values | changes)  # type: ignore[arg-type]
 
@@ -54,6 +48,20 @@ def test_a_frame_fits_into_the_terminal(width: int, height: int) -> None:
     assert "step 600/1,000" in text
     for figure in ("evaluating 40%", "loss 2.1034", "tok/s 12,346", "── sample"):
         assert figure in text  # no figure is cut or parted
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_nothing_moves_when_figures_come_or_the_phase_changes(width: int, height: int) -> None:
+    early: dict[str, object] = {"figures": {"loss": "10.8249", "lr": "1.00e-05", "tok/s": "987"}, "phase": "compiling"}
+    late = {"figures": frame().figures | {"tok/s": "1,234,567"}, "phase": "evaluating 100%"}
+    places = []
+    for changes in (early, {"phase": "training"}, {}, late):
+        lines = [line.plain for line in frame(**changes).lines(console(width, height))]
+        names = ("loss ", "● val ", "best ", "lr ", "tok/s ", "┤", "── sample")
+        places.append(
+            [next((row, line.index(name)) for row, line in enumerate(lines) if name in line) for name in names]
+        )
+    assert places == [places[0]] * 4
 
 
 @pytest.mark.parametrize(("width", "height"), [(1, 1), (5, 3), (20, 10), (300, 8)])
@@ -140,7 +148,7 @@ class Screen:
 def test_the_screen_shows_the_frame_and_nothing_else() -> None:
     """After overwritten lines, a note above, another sample, and a figure that became shorter."""
     screen, shown, seen = console(), [frame(sample=None)], Screen()
-    changes = [{"clock": "0:09"}, {"phase": "training"}, {"sample": (600, "x")}, {"figures": [("loss", "1")]}]
+    changes = [{"clock": "0:09"}, {"phase": "training"}, {"sample": (600, "x")}, {"figures": {"loss": "1"}}]
     with live(shown, screen) as display:
         for number, change in enumerate(changes):
             shown[0] = frame(**change)

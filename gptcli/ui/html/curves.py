@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from gptcli.report.history import History, LoggedEvaluation, LoggedStep
 from gptcli.report.review import RunReview
+from gptcli.report.run import different_tokens
 from gptcli.ui.html.chart import Chart, Line, Mark, Point
 from gptcli.ui.lens import layer_names
 
@@ -61,7 +62,7 @@ def _several(runs: Sequence[RunReview]) -> Iterator[Chart]:
     alike = len(set(sizes)) == 1
     unit, scales = ("step", [1] * len(runs)) if alike else ("tokens", sizes)
     own = list(zip(runs, scales, run_names(runs), strict=True))
-    loss = _bits_per_byte if different_tokens(runs) else _nats_per_token
+    loss = _bits_per_byte if different_tokens([run.run.config for run in runs]) else _nats_per_token
     loss_unit = "nats per token" if loss is _nats_per_token else "bits per byte"
     validation, best = [], []
     for number, (run, scale, name) in enumerate(own):
@@ -93,21 +94,6 @@ def _nats_per_token(evaluation: LoggedEvaluation) -> float | None:
 
 def _bits_per_byte(evaluation: LoggedEvaluation) -> float | None:
     return evaluation.bits_per_byte
-
-
-def different_tokens(runs: Sequence[RunReview]) -> bool:
-    """Whether runs have different tokenizers, so that a loss per token says nothing about which one is better."""
-    return len(set(map(_tokens, runs))) > 1
-
-
-def different_texts(runs: Sequence[RunReview]) -> bool:
-    """Whether runs surely had different texts: by name, or with the same kind of tokens."""
-    data = {(_tokens(run), run.run.data_fingerprint) for run in runs}
-    return len({run.run.data for run in runs}) > 1 or len(data) > len(set(map(_tokens, runs)))
-
-
-def _tokens(run: RunReview) -> tuple[int, str]:
-    return run.run.config["model"]["vocab_size"], str(run.run.config["tokenizer"])
 
 
 def tokens_per_step(run: RunReview) -> int:

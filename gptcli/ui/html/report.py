@@ -10,12 +10,12 @@ from gptcli.config.values import flatten
 from gptcli.errors import duration, size
 from gptcli.model.loss import perplexity
 from gptcli.report.review import Inside, Review, RunReview
-from gptcli.report.run import RunReport
+from gptcli.report.run import RunReport, different_texts, different_tokens
 from gptcli.ui.console import wording
 from gptcli.ui.html import inside, samples
 from gptcli.ui.html.bars import memory_bar, parameter_bar
 from gptcli.ui.html.chart import swatch
-from gptcli.ui.html.curves import curves, different_texts, different_tokens, run_names
+from gptcli.ui.html.curves import curves, run_names
 from gptcli.ui.html.page import escaped, page, table
 from gptcli.ui.tables import abbreviated, operations
 
@@ -68,6 +68,8 @@ def _head(review: RunReview) -> str:
     tiles: list[tuple[str, str, str]] = []
     if summary.best_val_loss is not None:
         best = f"nats per token, at step {summary.best_step:,}; perplexity {perplexity(summary.best_val_loss):,.2f}"
+        if summary.best_bits_per_byte is not None:
+            best += f"; {summary.best_bits_per_byte:.3f} bits per byte"
         tiles.append(("Best validation loss", f"{summary.best_val_loss:.4f}", best))
     of = f"of {summary.max_steps:,}" if summary.max_steps else ""
     tiles += [
@@ -172,7 +174,7 @@ def _comparison(review: Review, names: Sequence[str]) -> list[Section]:
             swatch(place) + escaped(name),
             escaped(one.run.summary.state),
             "–" if one.run.summary.best_val_loss is None else f"{one.run.summary.best_val_loss:.4f}",
-            _bits_per_byte(one),
+            "–" if one.run.summary.best_bits_per_byte is None else f"{one.run.summary.best_bits_per_byte:.4f}",
             "–" if one.run.summary.best_step is None else f"{one.run.summary.best_step:,}",
             f"{one.run.summary.step or 0:,}",
             _short(one.run.tokens),
@@ -189,25 +191,17 @@ def _comparison(review: Review, names: Sequence[str]) -> list[Section]:
         f"<h3>{escaped(name)}</h3>\n{samples.last(one.history)}" for name, one in zip(names, review.runs, strict=True)
     )
     notes = "".join(f'<p class="warning">{escaped(note)}</p>\n' for one in review.runs for note in one.notes)
+    notes += _OTHER_TEXTS if different_texts([one.run for one in review.runs]) else ""
     different = table(("setting", *map(escaped, names)), settings) if settings else "<p>None.</p>\n"
     return [
+        ("Runs", notes + table(("run", "state", *results), rows, range(2, 11))),
         (
-            "Runs",
-            notes
-            + (_OTHER_TEXTS if different_texts(review.runs) else "")
-            + table(("run", "state", *results), rows, range(2, 11)),
+            "Curves",
+            (_PER_BYTE if different_tokens([one.run.config for one in review.runs]) else "") + curves(review.runs),
         ),
-        ("Curves", (_PER_BYTE if different_tokens(review.runs) else "") + curves(review.runs)),
         ("Settings that differ", different),
         ("Last samples", texts),
     ]
-
-
-def _bits_per_byte(review: RunReview) -> str:
-    """Bits per byte at the best evaluation."""
-    step = review.run.summary.best_step
-    found = [one.bits_per_byte for one in review.history.evaluations if one.step == step]
-    return "–" if not found or found[0] is None else f"{found[0]:.4f}"
 
 
 def _cell(value: Any) -> str:
