@@ -166,7 +166,7 @@ def _max_steps(
 ) -> int:
     """The number of updates that the schedule runs over. Those that fit into a stated time come after the `done` ones.
 
-    It is fixed before the first update, and again where a resumed run gets another time.
+    It is chosen before the first update, and again where a resumed run gets another time.
     """
     train = config.train
     by_epochs = math.ceil(train.epochs * epoch_steps(config, dataset)) if train.epochs else None

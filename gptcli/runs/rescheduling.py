@@ -1,8 +1,9 @@
 """The end of the schedule, kept together with the end of the stated time.
 
 The number of updates is chosen before the first one, by a pace that is measured for a moment. Where the machine gets
-other work, the time would cut the schedule off while the learning rate is high. So a session compares the end of the
-schedule with the end of the time whenever it saves a checkpoint.
+other work, the time would cut the schedule off while the learning rate is high, and where the machine is faster, time
+would be left over (docs/log.md has what that costs). So a session compares the end of the schedule with the end of the
+time whenever it saves a checkpoint.
 """
 
 from __future__ import annotations
