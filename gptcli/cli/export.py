@@ -19,7 +19,6 @@ EXPORT_EXAMPLES = "gptcli export runs/book --to gguf --type q8_0   ·   gptcli e
 
 
 def export(
-    run: options.Run,
     to: Annotated[
         str,
         typer.Option(
@@ -28,6 +27,7 @@ def export(
             help="gguf: a file for llama.cpp; ollama: GGUF and Modelfile; hf: a model folder.",
         ),
     ],
+    run: options.RunOrNewest = None,
     type: Annotated[
         str,
         typer.Option(
@@ -69,7 +69,10 @@ def export(
         push=push,
         quiet=quiet,
     )
-    _show(exported, Output(quiet, verbose, json, no_color))
+    output = Output(quiet, verbose, json, no_color)
+    if run is None:
+        output.note(f"Exported {exported.model}, the newest run.")
+    _show(exported, output)
 
 
 def _show(exported: Exported, output: Output) -> None:

@@ -8,6 +8,7 @@ from gptcli.config.build import (
     parse_config_file,
     parse_section,
     to_toml,
+    with_train,
 )
 from gptcli.config.model import ModelConfig
 from gptcli.config.problems import config_error, field_names
@@ -46,4 +47,5 @@ __all__ = [
     "parse_config_file",
     "parse_section",
     "to_toml",
+    "with_train",
 ]

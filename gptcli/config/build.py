@@ -58,6 +58,11 @@ def parse_section(section: type[S], values: Values) -> S:
         raise config_error(error, section) from None
 
 
+def with_train(config: RunConfig, **values: object) -> RunConfig:
+    """The config with other values in its section `train`."""
+    return config.model_copy(update={"train": config.train.model_copy(update=values)})
+
+
 def load_config_file(path: Path) -> Values:
     """Nested values of a config file; raises ConfigError if it cannot be read, or a section is no table."""
     return parse_config_file(_read_config_file(path), path)

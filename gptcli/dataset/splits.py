@@ -52,7 +52,18 @@ def split(corpus: Corpus, val_fraction: float | None) -> tuple[Iterable[Part], I
             )
             note = f"Validation: {len(held_out):,} of {count:,} documents, chosen by a hash of their text."
             return train, val, note
-    return *split_parts(corpus, corpus.training_characters(val_fraction)), ""
+    begin, end = split_parts(corpus, corpus.training_characters(val_fraction))
+    return begin, end, _place_of(corpus, end)
+
+
+def _place_of(corpus: Corpus, held_out: Iterable[Part]) -> str:
+    """A note about where the held-out part begins, if there is more than one source."""
+    first = next(iter(held_out), None)
+    if first is None or len(corpus.sources) < 2:
+        return ""
+    if first.document.source is corpus.sources[-1]:
+        return f"Validation: the end of the text, all of it in {first.document.source.label}."
+    return f"Validation: the end of the text, from {first.document.source.label} on."
 
 
 def _whole(corpus: Corpus, fraction: float, held_out: bool) -> Iterator[Part]:

@@ -31,6 +31,8 @@ _ELSEWHERE = "Choose another place with `out`."
 class Exported:
     """The file or folder that an export wrote."""
 
+    model: Path
+    """The folder of the model."""
     path: Path
     type: GgufType
     """How the matrices are stored."""
@@ -51,7 +53,7 @@ class Exported:
 
 
 def export(
-    model: str | Path,
+    model: str | Path | None,
     to: Format,
     *,
     type: GgufType = "f32",
@@ -63,11 +65,11 @@ def export(
 ) -> Exported:
     """Write a model as a GGUF file, an Ollama folder or a Hugging Face folder, complete or not at all.
 
-    `model` is a model folder, the name of a run, or an `hf://` address, whose download shows its progress unless
-    `quiet`. `out` defaults to a name in the working directory: book.gguf, book-ollama or book-hf. `force` replaces an
-    earlier export. `push` uploads a Hugging Face folder to the repository `owner/name`. Everything that can be refused
-    is refused before the weights are read. Raises UsageError, StorageError, ExportError, and the errors of
-    `open_model`.
+    `model` is a model folder, the name of a run, an `hf://` address, whose download shows its progress unless `quiet`,
+    or None for the newest run. `out` defaults to a name in the working directory: book.gguf, book-ollama or book-hf.
+    `force` replaces an earlier export. `push` uploads a Hugging Face folder to the repository `owner/name`. Everything
+    that can be refused is refused before the weights are read. Raises UsageError, StorageError, ExportError, and the
+    errors of `open_model`.
     """
     _require_options(to, type, push)
     source = find_model(model, quiet=quiet)
@@ -84,7 +86,7 @@ def export(
     incompatible = compatibility_note(config) if to == "hf" else ""
     notes = loaded.notes + ((incompatible,) if incompatible else ())
     url = None if push is None else upload_folder(path, push)
-    return Exported(path, type, kept_f16, _how_to_open(path, to, source, config), notes, url)
+    return Exported(source, path, type, kept_f16, _how_to_open(path, to, source, config), notes, url)
 
 
 def _write(loaded: LoadedModel, path: Path, to: Format, type: GgufType, *, force: bool) -> list[str]:
@@ -141,8 +143,7 @@ def _require_place(path: Path, to: Format, *, force: bool) -> None:
 
     `force` replaces only an earlier export, so that a mistyped path never deletes a text, a run or a home folder.
     """
-    if to != "gguf":
-        refuse_impossible_place(path)
+    refuse_impossible_place(path)
     with disk_errors(path):
         if problem := _foreign(path, to):
             raise StorageError(f"{problem}, so it was not replaced.", _ELSEWHERE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
@@ -193,7 +194,21 @@ def compare_runs(one: Path, other: Path) -> Comparison:
 
 def different_tokens(configs: Sequence[Mapping[str, Any]]) -> bool:
     """Whether runs have different tokenizers, so that a loss per token says nothing about which one is better."""
-    return len({(config["model"]["vocab_size"], str(config["tokenizer"])) for config in configs}) > 1
+    return len(set(map(_tokens, configs))) > 1
+
+
+def different_texts(runs: Sequence[RunReport]) -> bool:
+    """Whether runs were trained and validated on different texts: by their fingerprints, or their names where a
+    fingerprint depends on the tokenizer."""
+    return any(
+        one.data_fingerprint != other.data_fingerprint
+        and (_tokens(one.config) == _tokens(other.config) or one.data != other.data)
+        for one, other in combinations(runs, 2)
+    )
+
+
+def _tokens(config: Mapping[str, Any]) -> tuple[int, str]:
+    return config["model"]["vocab_size"], str(config["tokenizer"])
 
 
 def evaluations(metrics: Path) -> list[Evaluation]:

@@ -8,6 +8,9 @@ from typing import Literal
 from gptcli.checkpoints.checkpoint import Progress
 from gptcli.config import RunConfig, TrainConfig
 
+EVALUATIONS_TO_TURN = 3
+"""Evaluations in a row without a better loss, after which the validation loss has turned."""
+
 StopReason = Literal["max_steps", "max_time", "patience", "interrupted"]
 
 
@@ -30,13 +33,21 @@ def why_finished(config: RunConfig, progress: Progress) -> str:
     train = config.train
     end = finished_by(train, progress)
     if end == "max_steps":
-        return f"it has done {progress.step:,} steps; {_twice_the_steps(train, progress)}"
+        return f"it has done {progress.step:,} steps; {_has_turned(progress) or _twice_the_steps(train, progress)}"
     if end == "patience":
         waited = f"{progress.evals_since_best} evaluations brought no better loss"
         return f"{waited} (patience); `train.patience = {2 * progress.evals_since_best}` trains longer"
     if end == "max_time":
-        return f"its {train.max_time:,.0f} seconds are used up; {_twice_the_time(progress)} trains longer"
+        longer = _has_turned(progress) or f"{_twice_the_time(progress)} trains longer"
+        return f"its {train.max_time:,.0f} seconds are used up; {longer}"
     return ""
+
+
+def _has_turned(progress: Progress) -> str:
+    """A reason not to train longer; "" where that may help."""
+    if progress.best_step is None or progress.evals_since_best < EVALUATIONS_TO_TURN:
+        return ""
+    return f"the validation loss has not fallen since step {progress.best_step:,}, so more steps would hardly help"
 
 
 def _twice_the_steps(train: TrainConfig, progress: Progress) -> str:

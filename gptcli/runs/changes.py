@@ -8,7 +8,7 @@ import numpy as np
 
 from gptcli.checkpoints import names
 from gptcli.checkpoints.run_folder import StoredRun, next_free
-from gptcli.config import CHANGEABLE_ON_RESUME, RunConfig, differences
+from gptcli.config import CHANGEABLE_ON_RESUME, DataConfig, RunConfig, differences, parse_section
 from gptcli.config.values import flatten
 from gptcli.dataset.corpus import Corpus
 from gptcli.dataset.folder import Dataset
@@ -83,9 +83,22 @@ def _trained_on_other(run: StoredRun, name: str, sources: Iterable[SourceEntry],
         more = f" and {len(listed) - _NAMED_SOURCES:,} other differences" if len(listed) > _NAMED_SOURCES else ""
         message = f"'{run.path}' was trained on other texts: {', '.join(listed[:_NAMED_SOURCES])}{more}."
         return message, "Give the same texts to resume it. "
-    changed = next((name for name in now if before.get(name, now[name]) != now[name]), run.data_name)
+    changed = next((name for name in now if before.get(name, now[name]) != now[name]), None)
+    if changed is None and (settings := _other_reading(run, request)):
+        message = f"'{run.path}' was trained on this text read or split in another way ({settings})."
+        return message, "Give the old values. "
     namesake = ", or it is another text of the same name" if request.out is None else ""
-    return f"'{run.path}' was trained on other data: '{changed}' has changed{namesake}.", ""
+    return f"'{run.path}' was trained on other data: '{changed or run.data_name}' has changed{namesake}.", ""
+
+
+def _other_reading(run: StoredRun, request: Request) -> str:
+    """The stated settings of the data that the run does not have: their values then and now; "" for none."""
+    stated = request.explicit.get("data", {})
+    before, now = run.config.data, parse_section(DataConfig, stated)
+    values = {name: (getattr(before, name), getattr(now, name)) for name in stated}
+    return "; ".join(
+        f"`data.{name}`: {_shown(was)} → {_shown(new)}" for name, (was, new) in values.items() if was != new
+    )
 
 
 def _dataset_of(run: StoredRun) -> DatasetManifest | None:

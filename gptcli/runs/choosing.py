@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from gptcli.config import RunConfig
+from gptcli.config import RunConfig, with_train
 from gptcli.dataset.folder import Dataset
 from gptcli.dataset.mixture import Mixture
 from gptcli.errors import OutOfMemoryError
 from gptcli.model.cost import inner_parameters, parameter_count, training_flops
 from gptcli.runs.decision import Chosen, NewRun, run_config
 from gptcli.runs.expected import LAW
-from gptcli.runs.fitting import SHAPE, fit_to_machine, with_train
+from gptcli.runs.fitting import SHAPE, fit_to_machine
 from gptcli.runs.ngrams import characters_per_token, text_bits_per_byte
 from gptcli.runs.pace import Pace, may_compile, measure_pace, seconds_of, steps_within
 from gptcli.runs.request import BUDGET, Request
@@ -74,8 +74,11 @@ class Choice:
 
     @property
     def only_memorizes(self) -> bool:
-        """Whether the text is too small for more than memorizing: counts of a few characters predict it as well."""
-        return self.best.bits_per_byte >= self.ngram_bits_per_byte
+        """Whether the text is too small for more than memorizing: counts of a few characters predict it as well.
+
+        Not where more time would help.
+        """
+        return not self.best.fills_time and self.best.bits_per_byte >= self.ngram_bits_per_byte
 
     @property
     def best(self) -> Candidate:

@@ -9,7 +9,7 @@ import torch
 
 from gptcli.checkpoints.checkpoint import Progress
 from gptcli.checkpoints.names import TOKENIZER
-from gptcli.config import MAX_COUNT, RunConfig, TokenizerConfig
+from gptcli.config import MAX_COUNT, RunConfig, TokenizerConfig, with_train
 from gptcli.dataset.folder import Dataset
 from gptcli.dataset.mixing import naming_part
 from gptcli.dataset.mixture import Mixture
@@ -20,7 +20,7 @@ from gptcli.model.devices import DtypeChoice
 from gptcli.runs.choosing import Choice, choose_model, is_open
 from gptcli.runs.decision import Decision, FineTune, NewRun, Resume, run_config
 from gptcli.runs.expected import LAW
-from gptcli.runs.fitting import SHAPE, Fitted, fit_to_machine, way_to_fit, with_train
+from gptcli.runs.fitting import SHAPE, Fitted, fit_to_machine, way_to_fit
 from gptcli.runs.ngrams import characters_per_token
 from gptcli.runs.pace import Pace, may_compile, measure_pace, seconds_of, steps_within
 from gptcli.runs.pretrained import notes_on, verified_sha256
@@ -31,7 +31,7 @@ from gptcli.tokenizer.tokenizer import is_path
 from gptcli.training.runtime import trains_in_tf32
 
 LARGEST_EXTENSION = 1.25
-"""Most updates as a multiple of the planned ones."""
+"""Limit for the number of updates, as a multiple of the planned one."""
 TOO_SMALL = (
     "This text is too small to learn much from: the model will mostly memorize it. Add text, or start from a "
     "pretrained model with `train.init_from`."
@@ -51,10 +51,8 @@ class Completed:
     """Choices that were made, and why: sentences for the user."""
     refusal: GptcliError | None
     """The reason why the training cannot run on this machine; None if it can."""
-    most_steps: int | None = None
-    """Where the number of updates follows from `train.max_time`: the most to which it may grow on a faster machine.
-
-    None where it stays."""
+    steps_limit: int | None = None
+    """Limit for the number of updates where it follows the speed of the machine; None where it is fixed."""
     measured_compiled: bool = False
     """Whether that time is of a compiled training."""
     choice: Choice | None = None
@@ -115,7 +113,7 @@ def complete(
             f"Memory: about {size(fitted.memory.total)}{_each(team, fitted.config)}; {size(fitted.free)} are free.",
         ],
         refusal=refusal,
-        most_steps=_most_steps(request, config, choice, pace),
+        steps_limit=_steps_limit(request, config, choice, pace),
         measured_compiled=pace is not None and pace.compiling > 0,
         choice=choice,
     )
@@ -168,7 +166,7 @@ def _max_steps(
 ) -> int:
     """The number of updates that the schedule runs over. Those that fit into a stated time come after the `done` ones.
 
-    It is fixed before the first update, and again where a resumed run gets another time.
+    It is chosen before the first update, and again where a resumed run gets another time.
     """
     train = config.train
     by_epochs = math.ceil(train.epochs * epoch_steps(config, dataset)) if train.epochs else None
@@ -188,15 +186,15 @@ def _max_steps(
     return min(MAX_COUNT, done.step + more)
 
 
-def _most_steps(request: Request, config: RunConfig, choice: Choice | None, pace: Pace | None) -> int | None:
-    """The most updates if their number may follow the speed of the machine; None if it may not.
+def _steps_limit(request: Request, config: RunConfig, choice: Choice | None, pace: Pace | None) -> int | None:
+    """The limit for the number of updates where only a time is stated, in this session too; else None.
 
     A number that the time has limited may grow; where the model would memorize its text, or the reason is no longer
     known, it may not.
     """
     train = config.train
     assert train.max_steps, "the number of steps comes first"
-    if train.max_time is None or train.epochs or request.states("train.max_steps"):
+    if "max_time" not in request.budget or "max_steps" in request.budget or train.epochs:
         return None
     limited_by_time = choice.best.fills_time if choice else pace is not None
     return min(MAX_COUNT, int(LARGEST_EXTENSION * train.max_steps)) if limited_by_time else train.max_steps

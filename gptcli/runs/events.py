@@ -136,7 +136,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Rescheduled:
-    """The schedule ends at another step, so that it ends with `train.max_time`; not logged."""
+    """The schedule now ends at `max_steps`, by the pace of this session; not logged."""
 
     step: int
     max_steps: int

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from gptcli.config import RunConfig, build_config
+from gptcli.config import RunConfig, build_config, with_train
 from gptcli.config.presets import PRESETS
 from gptcli.machine import process_memory
 from gptcli.model.cost import parameter_count
@@ -73,11 +73,6 @@ def _fitted(config: RunConfig, device: torch.device, dtype: DtypeChoice, free: i
 def _shards(config: RunConfig, ranks: Ranks) -> int:
     """Ranks that share the weights."""
     return ranks.size if config.train.parallel == "fsdp" else 1
-
-
-def with_train(config: RunConfig, **values: object) -> RunConfig:
-    """The config with other values in its section `train`."""
-    return config.model_copy(update={"train": config.train.model_copy(update=values)})
 
 
 def way_to_fit(

@@ -31,7 +31,7 @@ BUILDING, COMPILING, LOADING = "building the model", "compiling", "loading a che
 UPDATING, EVALUATING, SUMMING = "an update", "an evaluation", "the end of an evaluation"
 SCORING, SAVING, GATHERING = "a pass of an evaluation", "gathering the optimizer's state", "gathering the weights"
 WEIGHTS, MEASURING, ENDING = "loading weights", "measuring free memory", "the end"
-RESCHEDULING = "another number of steps"
+RESCHEDULING = "a change of the schedule"
 """The calls, by names that errors show."""
 
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-from gptcli.config import RunConfig
+from gptcli.config import RunConfig, with_train
 from gptcli.dataset.folder import Dataset
-from gptcli.runs.fitting import with_train
 from gptcli.runs.followers import new_trainer
 from gptcli.runs.rhythm import evaluation_cost, with_rhythm
 from gptcli.runs.team import ALONE_TEAM, Team

@@ -145,7 +145,7 @@ def plan_for(
         seconds=completed.seconds,
         notes=notes,
         refusal=refusal,
-        most_steps=completed.most_steps,
+        steps_limit=completed.steps_limit,
         measured_compiled=completed.measured_compiled,
         choice=completed.choice,
         decision=decision,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
@@ -131,13 +132,16 @@ class Saving:
             yield from conclude(write)
 
     def config(self, config: RunConfig, step: int) -> Generator[SaveEvent, None, bool]:
-        """Store another config, between saves; returns whether it is stored."""
+        """Store another config; returns whether it is stored. Waits for the thread, which writes the same manifest."""
         yield from self.finish()
         if self.lock.moved():
             return False  # the next save says so
+        before = self.run
         try:
-            self.run = update_config(self.run, config)
+            self.run = update_config(before, config)
         except StorageError as error:
+            with suppress(StorageError):  # it may be there already, and only its entry in the manifest missing
+                update_config(before, before.config)
             yield SaveFailed(step, error.message)
             return False
         return True

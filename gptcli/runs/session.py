@@ -10,8 +10,9 @@ from functools import partial
 
 from gptcli.checkpoints.checkpoint import Progress, discard_checkpoints
 from gptcli.checkpoints.run_folder import update_config, write_card
+from gptcli.config import with_train
 from gptcli.errors import NonFiniteError, StorageError
-from gptcli.runs.budget import StopReason, budget_end
+from gptcli.runs.budget import EVALUATIONS_TO_TURN, StopReason, budget_end
 from gptcli.runs.decision import Resume
 from gptcli.runs.events import (
     CheckpointBegun,
@@ -28,7 +29,6 @@ from gptcli.runs.events import (
     SaveFailed,
     StepMetrics,
 )
-from gptcli.runs.fitting import with_train
 from gptcli.runs.layers import measure_layers
 from gptcli.runs.logs import MetricsLog
 from gptcli.runs.opening import open_folder, remove_half_written, starting_trainer, tidy_up
@@ -44,8 +44,6 @@ from gptcli.training.evaluation import bits_per_byte
 from gptcli.training.trainer import Trainer, never
 from gptcli.training.update import Update
 
-EVALUATIONS_TO_TURN = 3
-"""Evaluations in a row without a better loss, after which the validation loss has turned."""
 HEARTBEAT_SECONDS = 10.0
 """Seconds without an event after which each step yields a `Heartbeat`, so that displays show progress of slow steps."""
 
@@ -84,7 +82,7 @@ def carry_out(plan: Plan, should_stop: Callable[[], bool] = never, team: Team = 
             saving,
             should_stop=should_stop,
             pays_compiling=plan.pays_compiling_on_cpu,
-            most_steps=plan.most_steps,
+            steps_limit=plan.steps_limit,
         )
         if progress.step:
             yield metrics.resumed(progress.step)
@@ -115,7 +113,7 @@ class Session:
         *,
         should_stop: Callable[[], bool],
         pays_compiling: bool = False,
-        most_steps: int | None = None,
+        steps_limit: int | None = None,
     ) -> None:
         self.config = trainer.config.train
         assert self.config.eval_every, "the config is not complete"
@@ -126,8 +124,9 @@ class Session:
         self.saving = saving
         self.should_stop = should_stop
         self.pays_compiling = pays_compiling
-        self.most_steps = most_steps
         self._timetable: Timetable | None = None
+        if steps_limit is not None and self.config.max_time:
+            self._timetable = Timetable(self.config.max_time, steps_limit)
         self._began = time.perf_counter() - progress.seconds  # as if all sessions had been one
         self.seconds_at_step = progress.seconds
         self._training_loss = float("inf")
@@ -138,8 +137,6 @@ class Session:
         try:
             yield from self._compile()
             yield from self._begin()
-            if self.most_steps:
-                self._timetable = Timetable(self.config, self.most_steps, self.progress.step, self.seconds)
             while not (reason := self.stop_reason()):
                 yield from self._step()
                 yield from self.saving.report()
@@ -181,9 +178,9 @@ class Session:
             yield Heartbeat(self.progress.step)
         if self.due(self.eval_every):
             yield from self.evaluate()
-            yield from self._keep_to_time()
         yield from self._sample()
         if self.due(self.save_every) and not self.progress.evaluation_pending:
+            yield from self._keep_to_time()
             yield from self.save()
 
     def _sample(self) -> Iterator[SampleDrawn]:
@@ -252,9 +249,13 @@ class Session:
             )
 
     def _keep_to_time(self) -> Iterator[Event]:
-        """Let the schedule end with the stated time, where updates are slower or faster than was measured."""
-        if self._timetable is None or self.stop_reason():
+        """Let the schedule end with the stated time, where updates are slower or faster than was planned.
+
+        The checkpoint that is saved next is the first by the new number, which is stored before.
+        """
+        if self._timetable is None or self.budget_end():
             return
+        self.trainer.check_finite()  # waits for the device, so that the clock counts all updates
         step = self.progress.step
         max_steps = self._timetable.max_steps(self.trainer.max_steps, step, self.seconds)
         if max_steps and (yield from self.saving.config(with_train(self.trainer.config, max_steps=max_steps), step)):

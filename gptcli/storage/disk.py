@@ -40,10 +40,10 @@ def free_space(place: Path) -> int:
 
 
 def refuse_impossible_place(final: Path) -> None:
-    """Raise StorageError where nothing can be written before it has cost time.
+    """Raise StorageError for a place where a later write must fail, or must not be made.
 
-    That is below a file, in a folder without permission, and in place of the working directory, which would leave the
-    shell in a deleted one.
+    That is below a file, in a folder without write permission, and the working directory, whose replacement would leave
+    the shell in a deleted folder.
     """
     with disk_errors(final, "Reading"):
         is_here = final.resolve() == Path.cwd()
@@ -52,11 +52,12 @@ def refuse_impossible_place(final: Path) -> None:
             f"'{final}' is the current directory, which cannot be replaced.", "Choose a folder inside it with `out`."
         )
     with disk_errors(final):
-        above = next(folder for folder in final.absolute().parents if os.path.lexists(folder))
+        above = next((folder for folder in final.absolute().parents if os.path.lexists(folder)), final)
         if not above.is_dir():
             raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         if not os.access(above, os.W_OK | os.X_OK):
-            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+            problem = errno.EROFS if os.statvfs(above).f_flag & os.ST_RDONLY else errno.EACCES
+            raise OSError(problem, os.strerror(problem))
 
 
 def is_occupied(path: Path) -> bool:

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gptcli.config import RunConfig
+from gptcli.config import RunConfig, with_train
 from gptcli.config.presets import LR_TIMES_ADAMW, preset
 from gptcli.dataset.folder import Dataset
 from gptcli.dataset.mixture import Mixture
@@ -157,8 +157,7 @@ class Trainer:
 
     def reschedule(self, max_steps: int) -> None:
         """Let the schedule end after another number of updates, from the next one on."""
-        train = self.config.train.model_copy(update={"max_steps": max_steps})
-        self.config = self.config.model_copy(update={"train": train})
+        self.config = with_train(self.config, max_steps=max_steps)
         self.max_steps = max_steps
 
     def figures(self, update: Update) -> Figures:

@@ -17,7 +17,7 @@ MAX_POINTS = 2048
 
 
 class Points:
-    """Points (x, y) with x in 0 … `x_end`, of any number in bounded memory: neighbors are averaged as they arrive.
+    """Points (x, y) with x in 0 … `x_end` or a little beyond, of any number in bounded memory: neighbors are averaged.
 
     Up to `MAX_POINTS` steps of a training stay as they are.
     """
@@ -34,7 +34,7 @@ class Points:
     def add(self, x: float, y: float) -> None:
         """Add a point."""
         self.added += 1
-        place = int(min(1.0, x / self._x_end) * MAX_POINTS) if self._x_end else 0
+        place = int(x / self._x_end * MAX_POINTS) if self._x_end else 0
         sum_x, sum_y, count = self._sums.get(place, (0.0, 0.0, 0))
         self._sums[place] = sum_x + x, sum_y + y, count + 1
 

@@ -37,8 +37,12 @@ def level_names() -> list[str]:
 
 
 def visible(token: TokenLogprob) -> str:
-    """A token in running text: control characters escaped, and newlines that surprise with a sign before them."""
-    text = printable(in_text(token))
+    """A token in running text: control characters escaped, and newlines that surprise with a sign before them.
+
+    Of Windows line ends, whose two characters may be two tokens, only the newline is shown.
+    """
+    text = in_text(token)
+    text = "" if text == "\r" else printable(text.replace("\r\n", "\n"))
     return text.replace("\n", f"{NEWLINE}\n") if level(token) else text
 
 

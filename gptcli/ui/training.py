@@ -159,9 +159,9 @@ class _Progress:
 
     def _take_schedule(self, event: Rescheduled) -> None:
         if not self._rescheduled:
-            pace = "longer" if event.max_steps < self._max_steps else "less time"
-            text = f"Updates take {pace} than was measured: {event.max_steps:,} steps fit into the time."
-            self._print(Text(f"{text} The schedule ends with them, and follows the speed of the machine from now on."))
+            pace = "take longer" if event.max_steps < self._max_steps else "are faster"
+            text = f"Updates {pace} than planned: the schedule now ends at step {event.max_steps:,}"
+            self._print(Text(f"{text}, and follows the speed of the machine from here on."))
         self._rescheduled, self._max_steps = True, event.max_steps
 
     def _end_save(self, step: int) -> None:
@@ -282,7 +282,7 @@ def show_dry_run(output: Output, plan: Plan) -> None:
             }
         )
     else:
-        _show_notes(output, plan)
         output.result(to_toml(plan.config).rstrip())
+        _show_notes(output, plan)  # last, since the config is longer than a terminal
     if plan.refusal:
         raise plan.refusal

@@ -106,10 +106,12 @@ def test_the_last_part_is_held_out_of_few_or_uneven_documents_and_of_files(tmp_p
     folder = tmp_path / "files"
     for number, text in enumerate(stories(1200)):
         file_of(folder, f"{number:04}.txt", text)
-    for corpus in (few, uneven, look_at(folder)):
+    for corpus, place in ((few, ""), (uneven, ""), (look_at(folder), "from '")):
         train, val, note = split(corpus, None)
         cut = corpus.training_characters(None)
-        assert note == ""
+        assert "hash" not in note
+        assert bool(note) == bool(place)
+        assert place in note
         assert sum(part.stop - part.start for part in train) == cut
         assert sum(part.stop - part.start for part in val) == corpus.characters - cut
 

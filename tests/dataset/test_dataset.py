@@ -288,6 +288,21 @@ def test_another_folder_is_never_replaced(tmp_path: Path, book: str, force: bool
     assert is_dataset(make(tmp_path / "empty", book, force=force).dataset.path)
 
 
+def test_the_place_of_the_held_out_text(tmp_path: Path) -> None:
+    for name, size in (("a", 3000), ("b", 3000), ("c", 300)):
+        (tmp_path / f"{name}.txt").write_text(LESSON * (size // len(LESSON)))
+
+    def noted(*names: str) -> list[str]:
+        notes = tokenize([tmp_path / f"{name}.txt" for name in names], tmp_path / "".join(names)).notes
+        return [note for note in notes if note.startswith("Validation")]
+
+    assert noted("a") == []
+    [last] = noted("a", "b")
+    assert f"all of it in '{tmp_path / 'b.txt'}'" in last
+    [earlier] = noted("a", "b", "c")
+    assert f"from '{tmp_path / 'b.txt'}' on" in earlier
+
+
 def test_a_place_that_cannot_be_written_is_refused_before_anything_is_read(
     tmp_path: Path, book: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

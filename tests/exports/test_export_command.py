@@ -29,6 +29,7 @@ from gptcli.tokenizer.char import char_tokenizer
 from tests.conftest import CommandLine
 from tests.exports.hub_server import Hub, hub_server
 from tests.model.reference import assert_close, random_model
+from tests.runs.small_runs import FLAGS
 
 HF_FILES = {
     *("config.json", "generation_config.json", "model.safetensors"),
@@ -89,6 +90,19 @@ def test_the_path_is_the_result(to: str, path: str, export: Export, tmp_path: Pa
     answer = export("--to", to)
     assert (answer.code, answer.out) == (0, f"{path}\n")
     assert (tmp_path / path).exists()
+
+
+def test_the_newest_run_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["export", "--to", "hf"])
+    assert (result.exit_code, "There is no run" in result.stderr) == (1, True)
+    (tmp_path / "book.txt").write_text("a bird in the hand\n" * 100)
+    for name in ("newer", "older"):
+        gptcli.train("book.txt", f"runs/{name}", preset="nano", settings=FLAGS | {"train.max_steps": 1})
+    os.utime(tmp_path / "runs/older/model.safetensors", (0, 0))
+    result = CliRunner().invoke(app, ["export", "--to", "hf"])
+    assert (result.exit_code, result.stdout) == (0, "newer-hf\n")
+    assert "runs/newer, the newest run" in result.stderr
 
 
 def test_json(export: Export, tmp_path: Path) -> None:

@@ -185,6 +185,8 @@ def test_the_hint_of_a_finished_run_trains_longer(
     config = config.model_copy(update={"train": config.train.model_copy(update=budget)})
     assert told in why_finished(config, Progress(step=5, seconds=seconds))
     assert why_finished(config, Progress(step=5, seconds=seconds, evaluation_pending=True)) == ""
+    turned = why_finished(config, Progress(step=5, seconds=seconds, best_step=2, evals_since_best=3))
+    assert ("trains longer" in turned, "step 2" in turned) == (False, True)
 
 
 def test_pace_is_the_median_and_leaves_no_trace(

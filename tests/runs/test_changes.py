@@ -79,6 +79,18 @@ def test_a_run_without_its_dataset_is_refused_after_encoding(folder: Path) -> No
     assert "'book' has changed" in refused("book.txt").message
 
 
+def test_the_same_text_split_in_another_way(folder: Path) -> None:
+    error = refused("book.txt", {"data.val_fraction": 0.2})
+    assert "`data.val_fraction`: unset → 0.2" in error.message
+    assert "has changed" not in error.message
+    stated: dict[str, object] = {"data.val_fraction": 0.2, "data.include": ["*.txt"], "data.encoding": "latin-1"}
+    gptcli.train("book.txt", "runs/fifth", preset="nano", settings=SHORT | stated)
+    assert gptcli.plan("book.txt", "runs/fifth", preset="nano", settings=SHORT).finished
+    (folder / "book.txt").write_text((folder / "book.txt").read_text() + "More.")
+    with pytest.raises(UsageError, match="has changed"):
+        gptcli.plan("book.txt", "runs/fifth", preset="nano", settings=SHORT | stated)
+
+
 def test_more_texts_than_before(folder: Path) -> None:
     (folder / "b.txt").write_text((folder / "book.txt").read_text()[300:])
     assert "on other texts: without 'b.txt'" in refused(["book.txt", "b.txt"]).message

@@ -109,6 +109,19 @@ def test_a_model_with_dropout_is_timed_with_it(tmp_path: Path, monkeypatch: pyte
     assert best.pace.step == pytest.approx(3 * flops / FLOPS_PER_SECOND)
 
 
+def test_a_text_that_is_too_small(text: Dataset, tmp_path: Path, paces: list[str]) -> None:
+    """A note says so, but not where the time limits the updates: there a larger text would not help."""
+    small = small_dataset(tmp_path, "".join(f"{number * number} and {number}\n" for number in range(500)))
+    for dataset, time, expected in (
+        (small, "2m", True),
+        (small, "0.3s", False),
+        (text, "2m", False),
+        (text, "1s", False),
+    ):
+        notes = made(dataset, tmp_path, {"train.max_time": time}).notes
+        assert any("too small to learn" in note for note in notes) == expected, (dataset.name, time)
+
+
 def test_models_that_would_hardly_learn_are_not_measured(text: Dataset, tmp_path: Path, paces: list[str]) -> None:
     assert made(text, tmp_path, {"train.max_time": "2s"}).choice is not None
     assert "medium" not in paces

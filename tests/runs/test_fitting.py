@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from gptcli.config import RunConfig
+from gptcli.config import RunConfig, with_train
 from gptcli.dataset.folder import Dataset
 from gptcli.machine import process_memory
 from gptcli.model.memory import training_memory
 from gptcli.runs import fitting
-from gptcli.runs.fitting import Fitted, fit_to_machine, with_train
+from gptcli.runs.fitting import Fitted, fit_to_machine
 from gptcli.runs.team import ALONE_TEAM, Team
 from gptcli.training.ranks import Ranks
 from tests.runs.small_runs import CPU, plan, small_dataset

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gptcli.checkpoints import run_folder
 from gptcli.checkpoints.run_folder import open_run
 from gptcli.dataset.folder import Dataset
 from gptcli.errors import StorageError
-from gptcli.runs import completion, saving, session
-from gptcli.runs.events import Event, Rescheduled, RunFinished, SaveFailed
+from gptcli.runs import completion, session
+from gptcli.runs.events import CheckpointSaved, Event, Rescheduled, RunFinished, SaveFailed
 from gptcli.runs.pace import Pace
 from gptcli.runs.rescheduling import Timetable
 from gptcli.training.schedule import learning_rate
 from gptcli.training.trainer import Trainer
 from gptcli.training.update import Update
-from tests.runs.small_runs import assert_same_end, plan, run, series
+from tests.runs.small_runs import assert_same_end, carry_out, plan, run, series
 
 FLAGS: dict[str, Any] = {
     "train.max_steps": None,
@@ -64,24 +66,29 @@ def end(events: list[Event]) -> RunFinished:
 
 
 @pytest.mark.parametrize(
-    ("step", "seconds", "present", "expected"),
+    ("began", "step", "seconds", "present", "expected"),
     [
-        (40, 20, 200, None),  # as planned
-        (20, 24, 90, None),  # too early to judge
-        (20, 25, 200, 80),  # two and a half times as slow
-        (100, 50.2, 200, None),  # off by less than a hundredth
-        (50, 40, 80, 125),  # faster than it was: longer again
-        (90, 30, 120, 200),  # never longer than the most
-        (50, 100, 200, 51),  # the time is over
-        (10, 25, 200, None),  # no update in this session
+        (5, 50, 25, 200, None),  # as planned
+        (5, 20, 24, 90, None),  # too early to judge
+        (10, 30, 30, 200, 100),  # twice as slow
+        (5, 100, 50.2, 200, None),  # off by less than a hundredth
+        (5, 51, 30, 120, 165),  # faster than it was: longer again
+        (5, 90, 30, 120, 200),  # never longer than the limit
+        (5, 50, 100, 200, 51),  # the time is over
     ],
 )
-def test_the_timetable(
-    dataset: Dataset, tmp_path: Path, step: int, seconds: float, present: int, expected: int | None
-) -> None:
-    train = plan(dataset, tmp_path / "run", {"train.max_steps": 200, "train.max_time": 100.0}).config.train
-    table = Timetable(train, 200, 0 if step > 10 else step, 0.0)
+def test_the_timetable(began: float, step: int, seconds: float, present: int, expected: int | None) -> None:
+    """Measured from step 10 on, which came after `began` seconds."""
+    table = Timetable(100.0, 200)
+    assert table.max_steps(present, 10, began) is None
     assert table.max_steps(present, step, seconds) == expected
+
+
+def test_whole_intervals_are_measured() -> None:
+    """A run of 1,000 steps in 1,000 seconds resumes at step 799; each 50 steps of 0.9 seconds end in an evaluation."""
+    table = Timetable(1000.0, 1000)
+    assert table.max_steps(1000, 800, 805.9) is None, "one update and an evaluation"
+    assert table.max_steps(1000, 850, 855.9) is None, "as planned"
 
 
 def test_a_slower_machine(dataset: Dataset, tmp_path: Path, machine: Machine) -> None:
@@ -106,13 +113,14 @@ def test_a_machine_that_was_slow_for_a_while(dataset: Dataset, tmp_path: Path, m
     made = plan(dataset, tmp_path / "run", FLAGS)
     machine.seconds = 1.0
     counts = []
-    for event in session.carry_out(replace(made, most_steps=MEASURED)):
+    for event in session.carry_out(replace(made, steps_limit=MEASURED)):
         if isinstance(event, Rescheduled):
             counts.append(event.max_steps)
             machine.seconds = 0.5
     assert counts[0] == 100
-    assert counts[1:] == sorted(counts[1:])
-    assert 100 < counts[-1] < MEASURED
+    assert len(counts) > 2
+    assert counts == sorted(counts)
+    assert 100 < counts[-1] <= MEASURED
 
 
 def test_a_faster_machine(dataset: Dataset, tmp_path: Path, machine: Machine) -> None:
@@ -125,8 +133,6 @@ def test_a_faster_machine(dataset: Dataset, tmp_path: Path, machine: Machine) ->
     machine.seconds = 0.1
     events = run(dataset, tmp_path / "much faster", FLAGS)
     assert [steps for _, steps in rescheduled(events)] == [int(1.25 * MEASURED)]
-    made = plan(dataset, tmp_path / "limited by the text", FLAGS)
-    assert rescheduled([*session.carry_out(replace(made, most_steps=MEASURED))]) == []
 
 
 def test_resuming_keeps_the_schedule(dataset: Dataset, tmp_path: Path, machine: Machine) -> None:
@@ -141,6 +147,20 @@ def test_resuming_keeps_the_schedule(dataset: Dataset, tmp_path: Path, machine: 
     assert_same_end(tmp_path / "whole", tmp_path / "halves")
 
 
+def test_a_kill_after_the_number_was_stored(dataset: Dataset, tmp_path: Path, machine: Machine) -> None:
+    """The run resumes at the checkpoint before, by the new number."""
+    made = plan(dataset, tmp_path / "run", FLAGS)
+    machine.seconds = 1.0
+    for event in session.carry_out(made):
+        if isinstance(event, Rescheduled):
+            break
+    resumed = plan(dataset, tmp_path / "run", FLAGS)
+    assert (resumed.begin, resumed.config.train.max_steps) == (20, 100)
+    events = carry_out(resumed)
+    assert (end(events).step, rescheduled(events)) == (100, [])
+    assert series(tmp_path / "run", "train/lr")[30] == learning_rate(made.config.optim, 29, 100)
+
+
 def test_stated_steps_stay(dataset: Dataset, tmp_path: Path, machine: Machine) -> None:
     """The time ends the training where it is; the control has a schedule that follows the time."""
     machine.seconds = 1.0
@@ -151,19 +171,42 @@ def test_stated_steps_stay(dataset: Dataset, tmp_path: Path, machine: Machine) -
     assert rescheduled(run(dataset, tmp_path / "control", FLAGS))
 
 
+def test_the_limit(dataset: Dataset, tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a number of which nothing but the time is stated may change, and it grows only where the time limits it."""
+    path = tmp_path / "run"
+    file = {"train": {"max_steps": 50, "max_time": "1h"}}
+    assert plan(dataset, path, FLAGS).steps_limit == int(1.25 * MEASURED)
+    assert plan(dataset, path, FLAGS, file=file).steps_limit == int(1.25 * MEASURED), "the call states another time"
+    assert plan(dataset, path, {"train.max_steps": None, "train.eval_every": 10}, file=file).steps_limit is None
+    assert plan(dataset, path, FLAGS | {"train.max_steps": 20}).steps_limit is None
+    assert plan(dataset, path, FLAGS | {"train.epochs": 1.0}).steps_limit is None
+    run(dataset, path, FLAGS, stop_after=2)
+    assert plan(dataset, path, FLAGS).steps_limit == MEASURED, "the reason for this number is no longer known"
+    assert plan(dataset, path, {"train.max_steps": None}).steps_limit is None, "the steps may have been stated"
+
+
+@pytest.mark.parametrize("fails_at", [1, 2, 3])
 def test_a_full_disk_leaves_the_schedule(
-    dataset: Dataset, tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
+    dataset: Dataset, tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch, fails_at: int
 ) -> None:
-    """The config on the disk is that of the training, so that resuming is exact."""
-    plain, machine.seconds = saving.update_config, 1.0
-    failures = [StorageError("The disk is full.")]
+    """The config on the disk is that of the training, whichever write of it fails."""
+    made = plan(dataset, tmp_path / "run", FLAGS)
+    machine.seconds = 1.0
+    writes = count(1)
+    plain = run_folder.write_file
 
-    def update_config(*arguments: Any) -> Any:
-        if failures:
-            raise failures.pop()
-        return plain(*arguments)
+    def write_file(path: Path, content: bytes) -> None:
+        if path.parent.name == "run" and not path.name.startswith("README") and next(writes) == fails_at:
+            raise StorageError("The disk is full.")
+        plain(path, content)
 
-    monkeypatch.setattr(saving, "update_config", update_config)
-    events = run(dataset, tmp_path / "run", FLAGS)
-    assert [event.step for event in events if isinstance(event, SaveFailed)] == [30]
-    assert rescheduled(events) == [(40, 100)]
+    failed = []
+    for event in session.carry_out(made):
+        if isinstance(event, CheckpointSaved) and event.step == 20:
+            monkeypatch.setattr(run_folder, "write_file", write_file)
+        if isinstance(event, SaveFailed):
+            failed.append(event.step)
+            assert open_run(tmp_path / "run").config.train.max_steps == MEASURED
+        elif isinstance(event, Rescheduled):
+            assert open_run(tmp_path / "run").config.train.max_steps == event.max_steps == 100
+    assert failed == [30]

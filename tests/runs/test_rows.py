@@ -34,7 +34,7 @@ def test_a_run_resumes_with_the_settings_by_which_it_read_its_text(
     assert resumed.end.step == 6, "nothing about the text was stated again"
     config = gptcli.plan("texts", "runs/a", settings=more, **same).config
     assert (config.data.text_field, config.data.include, config.data.val_fraction) == ("body", ("*.jsonl",), 0.2)
-    with pytest.raises(UsageError, match="other data"):
+    with pytest.raises(UsageError, match="body → title"):
         gptcli.plan("texts", "runs/a", settings=more | {"data.text_field": "title"}, **same)
 
 

@@ -178,6 +178,25 @@ def test_several_runs(run: Path, tmp_path: Path) -> None:
     assert MARKUP not in alike
 
 
+@pytest.mark.parametrize(
+    ("changed", "differ"),
+    [
+        ({}, False),
+        ({"data": "other"}, False),  # the same text under another name
+        ({"data_fingerprint": "0" * 64}, True),
+        ({"data_fingerprint": "0" * 64, "vocab_size": 500}, False),  # perhaps the same text with other tokens
+        ({"data_fingerprint": "0" * 64, "vocab_size": 500, "data": "other"}, True),
+    ],
+)
+def test_runs_on_different_texts(run: Path, changed: dict[str, Any], differ: bool) -> None:
+    both = gptcli.review(run, run)
+    report, values = both.runs[1].run, dict(changed)
+    config = report.config | {"model": report.config["model"] | {"vocab_size": values.pop("vocab_size", 9)}}
+    one = replace(both.runs[0], run=replace(report, config=config | {"model": config["model"] | {"vocab_size": 9}}))
+    other = replace(both.runs[1], run=replace(report, config=config, **values))
+    assert ("different texts" in report_page(replace(both, runs=(one, other)))) == differ
+
+
 def test_layers_are_curves_where_they_are_logged(review: Review) -> None:
     [one] = review.runs
     assert "by layer" not in curves([one])
@@ -252,6 +271,12 @@ def test_ticks_of_counts_are_whole_numbers() -> None:
 
 def test_a_chart_without_points_is_left_out() -> None:
     assert Chart("Loss", "nats", "step", [Line("training", [], 0)]).markup() == ""
+
+
+def test_windows_line_ends_of_samples_are_line_ends(review: Review) -> None:
+    text = "one\r\ntwo\rthree"
+    history = replace(review.runs[0].history, samples=(LoggedSample(1, text),))
+    assert "one\ntwo\\x0dthree" in samples.over_time(history)
 
 
 def test_chosen_samples() -> None:

@@ -48,6 +48,9 @@ def test_special_tokens_have_names() -> None:
 def test_a_token_in_running_text() -> None:
     assert in_text(token(b" a\n\xc3")) == " a\n\\xc3"
     assert visible(token(b"\n", bits=0.5)) == "\n"
+    assert visible(token(b"\r", bits=2)) == ""
+    assert visible(token(b".\r\n", bits=0.5)) == ".\n"
+    assert visible(token(b"a\rb", bits=0.5)) == "a\\x0db"
     assert visible(token(b"\x1b\n", bits=2)) == "\\x1b↵\n"
 
 

@@ -88,8 +88,8 @@ def test_another_number_of_steps(planned: Plan, capsys: pytest.CaptureFixture[st
             display.show(Rescheduled(number, steps))
             display.show(evaluation(number))
     err = capsys.readouterr().err
-    assert err.count("longer than was measured: 800 steps") == 1
-    assert err.count("longer than") == 1
+    assert err.count("now ends at step 800") == 1
+    assert err.count("now ends") == 1
     assert "step 10/800 " in err
     assert "step 20/850 " in err
 

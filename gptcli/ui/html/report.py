@@ -10,7 +10,7 @@ from gptcli.config.values import flatten
 from gptcli.errors import duration, size
 from gptcli.model.loss import perplexity
 from gptcli.report.review import Inside, Review, RunReview
-from gptcli.report.run import RunReport, different_tokens
+from gptcli.report.run import RunReport, different_texts, different_tokens
 from gptcli.ui.console import wording
 from gptcli.ui.html import inside, samples
 from gptcli.ui.html.bars import memory_bar, parameter_bar
@@ -22,6 +22,10 @@ from gptcli.ui.tables import abbreviated, operations
 SHORT_FROM = 1_000_000
 """Counts from here on have three digits and a prefix."""
 _PER_BYTE = "<p>These runs have different tokens, so their validation losses are compared in bits per byte.</p>\n"
+_OTHER_TEXTS = (
+    '<p class="warning">These runs were validated on different texts: their losses do not tell which model is better.'
+    "</p>\n"
+)
 Section = tuple[str, str]
 """Heading and markup."""
 
@@ -187,6 +191,7 @@ def _comparison(review: Review, names: Sequence[str]) -> list[Section]:
         f"<h3>{escaped(name)}</h3>\n{samples.last(one.history)}" for name, one in zip(names, review.runs, strict=True)
     )
     notes = "".join(f'<p class="warning">{escaped(note)}</p>\n' for one in review.runs for note in one.notes)
+    notes += _OTHER_TEXTS if different_texts([one.run for one in review.runs]) else ""
     different = table(("setting", *map(escaped, names)), settings) if settings else "<p>None.</p>\n"
     return [
         ("Runs", notes + table(("run", "state", *results), rows, range(2, 11))),

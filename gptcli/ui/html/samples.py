@@ -7,7 +7,7 @@ from html import escape
 
 from gptcli.generation.stream import Sample
 from gptcli.report.history import History, LoggedSample
-from gptcli.ui.console import printable
+from gptcli.ui.console import on_terminal
 from gptcli.ui.html.page import data, escaped
 from gptcli.ui.html.surprise import legend
 from gptcli.ui.surprise import level, visible
@@ -45,7 +45,7 @@ def _card(sample: LoggedSample, history: History) -> str:
     losses = [one.loss for one in history.evaluations if one.step <= sample.step]
     loss = f" · validation loss {losses[-1]:.3f}" if losses else ""
     cut = "…" if len(sample.text) > MOST_CHARACTERS else ""
-    text = escape(printable(sample.text[:MOST_CHARACTERS].strip("\n")))
+    text = escape(on_terminal(sample.text[:MOST_CHARACTERS]).strip("\n"))
     return (
         f'<article class="card"><h3>Step {sample.step:,}<span>{loss}</span></h3><div class="text">{text}{cut}</div>'
         "</article>\n"
