@@ -12,7 +12,7 @@ from gptcli.checkpoints.checkpoint import read_progress
 from gptcli.checkpoints.model_folder import checkpoint_steps
 from gptcli.dataset.folder import Dataset
 from gptcli.report.run import list_runs
-from gptcli.runs.events import CheckpointSaved, EvalMetrics, EvalProgress, Event, RunFinished, SaveFailed
+from gptcli.runs.events import CheckpointSaved, EvalMetrics, EvalProgress, Event, Resumed, RunFinished, SaveFailed
 from gptcli.runs.session import Session
 from tests.runs.small_runs import assert_same_end, carry_out, lines, plan, run, series, without_times
 
@@ -70,7 +70,9 @@ def check_interrupted(dataset: Dataset, folder: Path, step: int, times: int = 1)
         saved = [event.step for event in stopped if isinstance(event, CheckpointSaved)]
         assert saved == ([] if number else list(range(10, step + 1, 10))), "the second stop has nothing new to save"
     events = run(dataset, folder / "parts", FLAGS)
-    first = next(event for event in events if not isinstance(event, EvalProgress | str) and hasattr(event, "step"))
+    first = next(
+        event for event in events if not isinstance(event, EvalProgress | Resumed | str) and hasattr(event, "step")
+    )
     assert isinstance(first, EvalMetrics)
     assert first.step == step
     assert_undisturbed(folder / "parts", folder / "whole")
