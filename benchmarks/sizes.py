@@ -14,7 +14,6 @@ there is deleted.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -27,6 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measure import RESULTS, held_by, save
+from benchmarks.page import FIGURES, gather
 
 BLOCK_ITEMS = 1 << 20
 MEGABYTE, GIGABYTE = 10**6, 10**9
@@ -170,14 +170,13 @@ def main() -> None:
     parser.add_argument("--tokenizer", choices=["bpe", "char"], default="bpe")
     parser.add_argument("--readers", action="store_true")
     options = parser.parse_args()
-    earlier = RESULTS / "sizes.json"
     size = round(options.gigabytes * GIGABYTE)
     for kind in options.kinds:
         folder = options.folder / f"{kind}-{options.tokenizer}-{size}"
         folder.mkdir(parents=True)
         try:
             for name, figures in measure(kind, options.tokenizer, size, folder, readers=options.readers):
-                rows = json.loads(earlier.read_text(encoding="utf-8"))["rows"] if earlier.exists() else {}
+                rows = gather(RESULTS, FIGURES).get("sizes", {}).get("rows", {})  # those of other texts stay
                 rows.setdefault(f"{kind} {options.tokenizer} {options.gigabytes:g}", {})[name] = figures
                 save("sizes", {"megabyte": MEGABYTE, "rows": rows})
         finally:
