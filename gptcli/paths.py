@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
 from collections.abc import Iterable
@@ -33,6 +34,18 @@ def given_path(given: object) -> Path:
     except ValueError:  # a NUL, or half a character
         raise UsageError(f"{text[:_SHOWN]!r} has a character that no path can have.", "Check the path.") from None
     return Path(text)
+
+
+def hint_for_missing(path: Path) -> str:
+    """A hint for a path where there is nothing, from what is beside it."""
+    try:
+        beside = sorted(entry.name for entry in path.parent.iterdir())
+    except OSError:
+        return "Check the path."
+    if spaced := [name for name in beside if name.startswith(f"{path.name} ")]:
+        return f"Put a path with spaces in quotes: '{path.with_name(spaced[0])}'."
+    similar = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.75)
+    return f"Did you mean '{path.with_name(similar[0])}'?" if similar else "Check the path."
 
 
 def output_path(given: str | Path) -> Path:

@@ -8,7 +8,7 @@ import pytest
 
 import gptcli
 from gptcli.errors import GptcliError, StorageError, UsageError
-from gptcli.paths import given_path, output_path, text_paths
+from gptcli.paths import given_path, hint_for_missing, output_path, text_paths
 from gptcli.storage import disk_errors
 
 
@@ -63,6 +63,19 @@ def test_the_api_refuses_an_empty_path(tmp_path: Path, monkeypatch: pytest.Monke
         with pytest.raises(UsageError, match="empty path"):
             call()
     assert [path.name for path in tmp_path.iterdir()] == ["book.txt"]
+
+
+def test_a_missing_path_has_a_hint_from_what_is_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "my texts").mkdir()
+    (tmp_path / "my texts" / "my book.txt").touch()
+    hints = {
+        "my": f"quotes: '{tmp_path / 'my texts'}'",
+        "my texts/my bok.txt": f"'{tmp_path / 'my texts/my book.txt'}'?",
+        "something else": "Check the path.",
+        "nowhere/book.txt": "Check the path.",
+    }
+    for missing, hint in hints.items():
+        assert hint in hint_for_missing(tmp_path / missing)
 
 
 def test_a_file_in_the_way_has_a_hint(tmp_path: Path) -> None:

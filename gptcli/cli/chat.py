@@ -24,6 +24,7 @@ COMMANDS = {
     "/temp 0.8": "Set the temperature.",
     "/seed 7": "Set the seed of the next text; later ones count up from it.",
     "/help": "Show this.",
+    "/quit": "End, as Ctrl-D does.",
 }
 """Each command as an example, with what it does."""
 _FIELDS = {"/temp": ("temperature", float), "/seed": ("seed", int)}
@@ -48,6 +49,8 @@ class Chat:
         kept = "The text so far is kept as context. " if self.keeps_context else ""
         self._output.note(f"Type a text to continue. {kept}/help shows the commands, Ctrl-D ends.")
         for line in typed_texts():
+            if line == "/quit":
+                return
             if line.startswith("/") and not line.startswith("//"):
                 self._obey(*line.split(maxsplit=1))
             else:

@@ -24,7 +24,7 @@ def inspect(
         typer.Argument(
             metavar="[THING...]",
             help="A run, model folder, hf://owner/name, dataset, tokenizer, text or folder of runs "
-            "(default: the newest run); two runs; a tokenizer and a text; corpora.",
+            "(default: the newest run); two runs; a tokenizer and a text; corpora; presets.",
         ),
     ] = None,
     preset: options.UntrainedPreset = None,
@@ -123,7 +123,7 @@ def inspect(
         )
     if not things and isinstance(report, RunReport):
         output.note(f"Inspecting {report.path}, the newest run.")
-    elif report.kind == "presets":
+    elif report.kind == "presets" and not things:
         output.note("There is no run under runs/ yet; these are the presets.")
     show_report(report, output, lengths=lengths)
 

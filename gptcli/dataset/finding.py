@@ -22,7 +22,7 @@ from gptcli.dataset.remote.hub import fetch_hub
 from gptcli.dataset.remote.web import fetch_web
 from gptcli.dataset.sources import STANDARD_INPUT, OnProgress, Source, copy_standard_input
 from gptcli.errors import CorpusError, reason_of
-from gptcli.paths import is_elsewhere
+from gptcli.paths import hint_for_missing, is_elsewhere
 from gptcli.storage import unnamed_file
 from gptcli.tokenizer.document import TOKENIZER_FILE
 
@@ -123,7 +123,7 @@ def _sources_at(path: Path, data: DataConfig, rules: _Rules, skipped: list[Skipp
         if path.is_dir():
             return _sources_in_folder(path, data, rules, skipped)
         if not path.exists():
-            hint = nearest_name(str(path), CORPORA) or "Check the path."
+            hint = nearest_name(str(path), CORPORA) or hint_for_missing(path)
             raise CorpusError(f"There is no file or folder '{path}'.", hint)
     except OSError as error:
         where = error.filename or path

@@ -18,7 +18,7 @@ from gptcli.tokenizer.tokenizer import Tokenizer
 CHAR_BELOW_BYTES = 1_500_000
 """`auto` means characters for less text than this, and BPE for more (measured: docs/recipes.md)."""
 BPE_NOTE_FROM_BYTES = 500_000
-"""From here on a note says that BPE is worth a trial."""
+"""From here on a note says that BPE is often better."""
 MAX_ALPHABET = 5_000
 """`auto` means BPE for a larger alphabet, in which most characters would be too rare to learn."""
 
@@ -30,8 +30,9 @@ def choose_kind(corpus: Corpus) -> tuple[Literal["char", "bpe"], str]:
         return "bpe", f"Tokenizer: BPE, since the text has {large} (characters below {size(CHAR_BELOW_BYTES)})."
     if alphabet > MAX_ALPHABET:
         return "bpe", f"Tokenizer: BPE, since {alphabet:,} distinct characters are too many to learn one by one."
-    trial = "; `tokenizer.kind = bpe` is worth a trial" if corpus.bytes >= BPE_NOTE_FROM_BYTES else ""
-    return "char", f"Tokenizer: {counted(alphabet, 'character')}, since the text is small ({large}){trial}."
+    has_better = corpus.bytes >= BPE_NOTE_FROM_BYTES
+    better = " At this size `tokenizer.kind = bpe` often gives better text." if has_better else ""
+    return "char", f"Tokenizer: {counted(alphabet, 'character')}, since the text is small ({large}).{better}"
 
 
 def require_bpe_for_size(kind: str | None, vocab_size: int | None) -> None:

@@ -20,6 +20,7 @@ from gptcli.dataset.sources import OnProgress
 from gptcli.errors import CorpusError, GptcliError, ModelFolderError, UsageError
 from gptcli.interop.hub import model_name
 from gptcli.model.cost import parameter_count
+from gptcli.paths import hint_for_missing
 from gptcli.report.datasets import DatasetList, list_datasets
 from gptcli.report.machine import MachineReport, describe_machine
 from gptcli.report.model import Basis, ModelReport, describe_model
@@ -58,8 +59,8 @@ class PresetList:
     kind: str = "presets"
 
 
-CORPORA_WORD = "corpora"
-"""Asks for the list of the corpora, where there is no file or folder of that name."""
+CORPORA_WORD, PRESETS_WORD = "corpora", "presets"
+"""Ask for the list of the corpora or of the presets, where there is no file or folder of that name."""
 
 
 @dataclass(frozen=True)
@@ -110,13 +111,13 @@ def inspect(
     """Describe a thing, as plain data.
 
     A thing is a run, model folder, `hf://owner/name`, dataset, tokenizer, text (a file, a folder, an address or the
-    name of a corpus), or a folder of runs or datasets; "corpora" is the list of the corpora that have a name. The
-    default is the newest run, or the list of presets where there is no run. Two runs are compared; a tokenizer and a
-    text give the tokens of the text. `preset`, with an optional `family` and `vocab_size`, describes an untrained
-    model, and `machine` this machine. `settings` by dotted name, such as {"model.n_layer": 3}, change the preset or,
-    without one, GPT-2. Memory and FLOPs are for `batch_size` sequences of `length` tokens (default: as in training) on
-    `device`, which this machine need not have, with products in `dtype`. `on_progress` is called while text is
-    downloaded.
+    name of a corpus), or a folder of runs or datasets; "corpora" is the list of the corpora that have a name,
+    "presets" that of the presets. The default is the newest run, or the list of presets where there is no run. Two
+    runs are compared; a tokenizer and a text give the tokens of the text. `preset`, with an optional `family` and
+    `vocab_size`, describes an untrained model, and `machine` this machine. `settings` by dotted name, such as
+    {"model.n_layer": 3}, change the preset or, without one, GPT-2. Memory and FLOPs are for `batch_size` sequences of
+    `length` tokens (default: as in training) on `device`, which this machine need not have, with products in `dtype`.
+    `on_progress` is called while text is downloaded.
 
     Raises GptcliError: that of the kind of thing, or UsageError for things that do not go together.
 
@@ -133,6 +134,8 @@ def inspect(
         return _inspect_untrained(untrained(preset, family, vocab_size, settings or {}), basis)
     if list(map(str, things)) == [CORPORA_WORD] and not Path(CORPORA_WORD).exists():
         return CorpusList(tuple(CORPORA.values()))
+    if list(map(str, things)) == [PRESETS_WORD] and not Path(PRESETS_WORD).exists():
+        return _presets()
     if things and _is_text_elsewhere(things[-1]):
         text = str(things[-1])
         return _inspect_elsewhere([find_model(one, quiet=quiet) for one in things[:-1]], text, on_progress)
@@ -141,8 +144,12 @@ def inspect(
         return _inspect_pair(*paths)
     path = paths[0] if paths else newest_run(names.RUNS_ROOT)
     if path is None:
-        return PresetList(tuple(_preset(name) for name in PRESETS))
+        return _presets()
     return _inspect_path(path, basis)
+
+
+def _presets() -> PresetList:
+    return PresetList(tuple(_preset(name) for name in PRESETS))
 
 
 def _require_one_subject(
@@ -256,5 +263,5 @@ def _require_known(path: Path) -> None:
         raise ModelFolderError(f"'{path}' is the weights of a model alone.", "Give the folder that it belongs to.")
     if not path.exists():
         is_preset = str(path) in (*PRESETS, *PRESET_ALIASES, *SHAPES)
-        hint = f"For the preset use `preset = {path}`." if is_preset else "Check the path."
+        hint = f"For the preset use `preset = {path}`." if is_preset else hint_for_missing(path)
         raise GptcliError(f"There is no file or folder '{path}'.", hint)

@@ -19,7 +19,8 @@ class Preparing:
     """Progress of preparing the data."""
 
     stage: str
-    """ "hashing", "reading", "training tokenizer", "encoding" or "copying"."""
+    """ "hashing", "reading", "training tokenizer", "encoding" or "copying"; "measuring" the machine's speed, without
+    bytes."""
     done_bytes: int
     total_bytes: int
 

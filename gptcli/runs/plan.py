@@ -108,6 +108,8 @@ def make_plan(
     check(request, decision, device)
     with _scratch(dry_run) as scratch:
         prepared = _prepare(request, decision, scratch, on_progress)
+        if on_progress and not isinstance(decision, Resume):
+            on_progress("measuring", 0, 0)
         plan = plan_for(request, decision, prepared.dataset, device, team)
     plan.notes[:0] = [*([moved] if moved else []), *prepared.notes]
     return replace(plan, summary=prepared.summary)
@@ -231,7 +233,7 @@ def _notes_on_resume(
         return [f"'{run.path}' has no checkpoint yet: training starts from its beginning.", *notes]
     step = checkpoint.progress.step
     if why := why_finished(config, checkpoint.progress):  # nothing is trained by the config that the notes describe
-        return [*damaged.values(), f"'{run.path}' is finished: {why}; `resume = never` starts another."]
+        return [*damaged.values(), f"'{run.path}' is finished: {why}. To train another run, add `resume = never`."]
     jump = _learning_rate_jump(run.config, config, step)
     return [*damaged.values(), f"Resuming '{run.path}' at step {step:,}.", *notes, *jump]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 
+from rich.live import Live
+from rich.spinner import Spinner
 from rich.text import Text
 
 from gptcli.config import to_toml
@@ -72,12 +74,17 @@ class TrainingDisplay:
 
     def show(self, event: Event) -> None:
         """Show an event."""
-        if isinstance(event, Preparing):
+        if isinstance(event, Preparing) and event.stage == "measuring":
+            self._open.close()  # the bars of preparing
+            if self._console.is_terminal and not self._output.quiet:
+                spinner = Spinner("dots", "Measuring the speed of this machine")
+                self._open.enter_context(live_display(Live(spinner, console=self._console, transient=True)))
+        elif isinstance(event, Preparing):
             if self._preparing is None:
                 self._preparing = self._open.enter_context(PreparingDisplay(self._output))
             self._preparing.update(event.stage, event.done_bytes, event.total_bytes)
         elif isinstance(event, Planned):
-            self._open.close()  # the bars of preparing
+            self._open.close()
             self._progress = _Progress(self._output, event.plan)
             if self._progress.live:
                 self._open.enter_context(live_display(self._progress.live))
@@ -146,6 +153,8 @@ class _Progress:
             self._output.warn(event.message)
         elif isinstance(event, Rescheduled):
             self._take_schedule(event)
+        elif isinstance(event, RunFinished):
+            self._now = event.step
         elif isinstance(event, Note):
             self._print(Text(printable(wording.get()(event.text))))
 
@@ -248,6 +257,8 @@ def summary(end: RunFinished) -> str:
     if end.best_val_loss is not None:
         best = loss_in_words(end.best_val_loss, end.best_bits_per_byte)
         text += f" Best validation loss {best} at step {end.best_step:,}."
+    if end.best_step == 0 and end.step:
+        text += " No update was better than the weights that it started from, and the run has those."
     return text
 
 

@@ -97,12 +97,12 @@ def test_each_text_is_context_of_the_next(
     model: LoadedModel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = model.generate("ab", max_new_tokens=3, seed=5)[0].text
-    asked = turns(model, monkeypatch, "ab", "c", "/forget", "d")
+    asked = turns(model, monkeypatch, "ab", "c", "/forget", "d", "/quit", "never asked")
     shown = capsys.readouterr()
     assert asked[0][0] == "ab"
     assert asked[1][0] == f"ab{first}" + ("" if first.endswith("\n") else "\n") + "c"
     assert asked[2][0] == "d"
-    assert [config.seed for _, config in asked] == [5, 6, 7]
+    assert [config.seed for _, config in asked] == [5, 6, 7], "nothing comes after /quit"
     assert shown.out.startswith(first)
     assert "/help" in shown.err
 

@@ -32,7 +32,7 @@ def test_the_quickstart_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "bits per byte" in printed
     assert (tmp_path / "runs/reference/model.safetensors").is_file()
     assert '<iframe srcdoc="&lt;!doctype html&gt;' in printed
-    assert "Samples over time" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Samples by surprise" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_control_the_first_cell_installs_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

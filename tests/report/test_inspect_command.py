@@ -105,6 +105,12 @@ def test_presets_where_there_is_no_run(tmp_path: Path) -> None:
     assert "no run" in result.stderr
 
 
+def test_presets_by_name(workplace: Path) -> None:
+    result = CommandLine(workplace)("inspect", "presets")
+    assert (result.code, result.stderr) == (0, "")
+    assert "124,439,808" in result.stdout
+
+
 def test_a_closed_pipe_ends_quietly(workplace: Path) -> None:
     process = CommandLine(workplace).start("inspect", "runs/book")
     assert process.stdout is not None

@@ -156,7 +156,7 @@ def test_a_run_without_samples_and_without_weights(tmp_path: Path) -> None:
     (path / "metrics.jsonl").write_text("", encoding="utf-8")
     [one] = gptcli.review(path).runs
     page = report_page(Review((replace(one, inside=None),), ()))
-    assert "no samples" in page
+    assert "Samples over time" not in page
     assert 'id="attention-data"' not in page
 
 

@@ -22,6 +22,7 @@ from gptcli.runs.events import (
     Heartbeat,
     Note,
     Planned,
+    Preparing,
     Rescheduled,
     Resumed,
     RunFinished,
@@ -274,6 +275,22 @@ def test_on_a_terminal(planned: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(0x2800 < ord(char) < 0x2900 for char in shown)
 
 
+def test_measuring_is_shown_and_the_last_frame_has_the_last_step(
+    planned: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    with TrainingDisplay(Output(no_color=True)) as display:
+        display.show(Preparing("encoding", 5, 10))
+        display.show(Preparing("measuring", 0, 0))
+        display.show(Planned(planned))
+        assert "Measuring the speed" in plain(terminal.getvalue())
+        display.show(step(370))
+        display.show(RunFinished.after(Progress(step=379), "interrupted", planned.dataset, seconds=1.0))
+    last = plain(terminal.getvalue()).rpartition("step ")[2]
+    assert last.startswith("379/1,000")
+
+
 def plain(shown: str) -> str:
     """What was written to a terminal, without control sequences."""
     return re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", shown)
@@ -319,6 +336,9 @@ def test_summary(planned: Plan) -> None:
     told = summary(RunFinished.after(Progress(step=3), "max_steps", planned.dataset, seconds=0.2))
     assert all(fact in told for fact in ("3 steps", "0:00"))
     assert "loss" not in told
+    in_vain = Progress(step=600, best_val_loss=1.2, best_step=0)
+    assert "started from" in summary(RunFinished.after(in_vain, "patience", planned.dataset, seconds=1.0))
+    assert "started from" not in summary(RunFinished.after(reached, "patience", planned.dataset, seconds=1.0))
 
 
 @pytest.mark.parametrize(

@@ -91,10 +91,9 @@ def _head(review: RunReview) -> str:
 
 
 def _sections(review: RunReview) -> list[Section]:
-    parts = [
-        ("Curves", curves([review])),
-        ("Samples over time", samples.over_time(review.history)),
-    ]
+    parts = [("Curves", curves([review]))]
+    if review.history.samples:
+        parts.append(("Samples over time", samples.over_time(review.history)))
     parts += _inside(review.inside) if review.inside else []
     return [
         *parts,
@@ -110,8 +109,8 @@ def _inside(found: Inside) -> list[Section]:
         (
             "Samples by surprise",
             "<p>Two texts that the best weights generated for this page. Colors show the surprise of each token; "
-            "point at it, or use the arrow keys, for the five tokens that were likeliest in its place.</p>\n"
-            + samples.by_surprise(found.samples),
+            "point at it, or use the arrow keys, for the five tokens that were likeliest in its place. A training with "
+            "<code>--sample-every 100</code> keeps samples over time too.</p>\n" + samples.by_surprise(found.samples),
         ),
         (
             "Attention",

@@ -14,13 +14,10 @@ from gptcli.ui.surprise import level, visible
 from gptcli.ui.tokens import shown
 
 MOST_SAMPLES, MOST_CHARACTERS = 9, 400
-_NO_SAMPLES = '<p class="note">The log has no samples.'
 
 
 def over_time(history: History) -> str:
     """Samples of the log, at most nine: the first, the last, and some between."""
-    if not history.samples:
-        return f"{_NO_SAMPLES} <code>gptcli train … --sample-every 100</code> generates one every 100 steps.</p>\n"
     shown, count = chosen(history.samples), len(history.samples)
     note = f'<p class="note">{len(shown)} of {count:,} samples.</p>\n' if count > len(shown) else ""
     return f'{note}<div class="cards">\n{"".join(_card(one, history) for one in shown)}</div>\n'
