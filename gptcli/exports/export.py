@@ -148,9 +148,8 @@ def _require_place(path: Path, to: Format, *, force: bool) -> None:
     with disk_errors(path):
         if problem := _foreign(path, to):
             raise StorageError(f"{problem}, so it was not replaced.", _ELSEWHERE)
-    if to == "gguf":  # a file, for which a folder of this name is in the way
-        refuse_impossible_place(path)
-        with disk_errors(path):
+        if to == "gguf":  # a file, for which a folder of this name is in the way
+            refuse_impossible_place(path)
             path.parent.mkdir(parents=True, exist_ok=True)
     if is_occupied(path) and not force:
         raise StorageError(f"'{path}' already exists.", "Choose another place with `out`, or replace it with `force`.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -57,10 +57,6 @@ class PresetSummary:
 class PresetList:
     presets: tuple[PresetSummary, ...]
     kind: str = "presets"
-
-
-CORPORA_WORD, PRESETS_WORD = "corpora", "presets"
-"""Ask for the list of the corpora or of the presets, where there is no file or folder of that name."""
 
 
 @dataclass(frozen=True)
@@ -132,10 +128,8 @@ def inspect(
     basis = Basis(batch_size, length, device, dtype)
     if preset is not None or settings:
         return _inspect_untrained(untrained(preset, family, vocab_size, settings or {}), basis)
-    if list(map(str, things)) == [CORPORA_WORD] and not Path(CORPORA_WORD).exists():
-        return CorpusList(tuple(CORPORA.values()))
-    if list(map(str, things)) == [PRESETS_WORD] and not Path(PRESETS_WORD).exists():
-        return _presets()
+    if len(things) == 1 and (listed := _LISTS.get(str(things[0]))) and not Path(things[0]).exists():
+        return listed()
     if things and _is_text_elsewhere(things[-1]):
         text = str(things[-1])
         return _inspect_elsewhere([find_model(one, quiet=quiet) for one in things[:-1]], text, on_progress)
@@ -150,6 +144,13 @@ def inspect(
 
 def _presets() -> PresetList:
     return PresetList(tuple(_preset(name) for name in PRESETS))
+
+
+_LISTS: dict[str, Callable[[], CorpusList | PresetList]] = {
+    "corpora": lambda: CorpusList(tuple(CORPORA.values())),
+    "presets": _presets,
+}
+"""Lists by the words that ask for them, where there is no file or folder of that name."""
 
 
 def _require_one_subject(
